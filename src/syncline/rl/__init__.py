@@ -4,8 +4,8 @@ Folders in the order of the data flow: `config` (options), `envs` (environments)
 (networks, distributions, acting), `runners` (sampling), `columns` (fragments and sequences),
 `episodes` (the same as objects, for programs), `connectors` (pieces between environments and
 modules), `offline` (recorded episodes), `buffers` (replay), `returns` (advantages and targets),
-`learners`, `plans` (who samples and learns when), `algorithm` (the base of `algorithms`),
-`metrics`, `records` (records and videos), `older` (the API of older releases),
+`learners`, `plans` (schedules of sampling and learning), `algorithm` (base of `algorithms`),
+`metrics`, `records` (records and videos), `older` (the API from older releases),
 `callbacks`, `checkpointable` and `array_msgpack` (state in files), `annotations`, `utilities`
 (functions for programs), `public_paths` (RLlib's module paths) with `public_table`,
 `public_missing` and `public_retired` (their names).

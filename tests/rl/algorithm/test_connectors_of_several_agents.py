@@ -103,7 +103,7 @@ def test_connectors_make_agents_share_a_module_and_continue_exactly(tmp_path):
         observations=[np.zeros(5, np.float32)], agent_id="b", module_id="both"
     )
     assert algo.compute_single_action(policy_id="both", episode=single) in (0, 1)
-    with pytest.raises(ValueError, match="for which agent.*agent_id"):
+    with pytest.raises(ValueError, match="which agent.*agent_id"):
         algo.compute_single_action(np.zeros(5), policy_id="both")
     algo.stop()
     restored.stop()

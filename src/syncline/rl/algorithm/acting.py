@@ -1,9 +1,9 @@
-"""`Acting`: actions of an algorithm's modules for observations that a program has.
+"""`Acting`: computes actions of an algorithm's modules for the observations of a program.
 
 Observations pass the connectors as in a runner, but filters do not learn from them. Modules with
-memory get their state and return the next one. Pieces that look back, such as frame stacking, see
-the episode if the program passes it, else only the observation. With several agents, connectors
-need the episode: it names the agent.
+memory get their state and return the next one. Connectors that look back, such as frame stacking,
+see the episode if the program passes it, otherwise only the observation. With several agents,
+connectors need the episode because it names the agent.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ _WITH_ARRAYS = (
 
 
 class Acting:
-    """Acts with one module. Not thread-safe.
+    """Computes actions with one module. Not thread-safe.
 
     Args:
         module: The module.
-        pipelines: Connectors on both sides of the module, by name; empty for none.
+        pipelines: Connectors before and after the module, by name; may be empty.
         normalize_actions: The module acts in [-1, 1].
         clip_actions: Clip actions to their bounds.
-        seed: Seed of the actions that are drawn.
-        multi_agent: The connectors are those of several agents.
+        seed: Seed for sampling actions.
+        multi_agent: The connectors belong to an algorithm with several agents.
     """
 
     def __init__(
@@ -93,20 +93,20 @@ class Acting:
         """Return actions, next states, and the other columns of the module's output.
 
         Args:
-            observations: Observations of N environments; lists and numbers may stand for arrays.
-            states: The module's state for each; None for the initial one.
+            observations: Observations of N environments, as arrays, lists or numbers.
+            states: State of the module for each observation; None for the initial state.
             explore: Draw actions; otherwise take the most probable ones.
             episodes: Episodes that end with these observations.
             for_env: Return actions as environments get them: unsquashed or clipped.
 
         Raises:
-            ValueError: Connectors of several agents do not know for which agent to act.
+            ValueError: With several agents, the connectors cannot tell which agent acts.
         """
         unknown = episodes is None or any(each.agent_id is None for each in episodes)
         if self._multi_agent and self._connections is not None and unknown:
             raise ValueError(
-                "The connectors of several agents need to know for which agent an observation is. "
-                "Pass `episode=`, a SingleAgentEpisode with its `agent_id`, such as "
+                "With several agents, the connectors need to know which agent an observation "
+                "belongs to. Pass `episode=`, a SingleAgentEpisode with its `agent_id`, such as "
                 "`multi_agent_episode.agent_episodes[agent]`."
             )
         if episodes is None:
@@ -155,14 +155,14 @@ class Acting:
         return self._random.standard_normal(shape)
 
     def _as_state(self, state: Any) -> Tree:
-        """Return a state as the module's own structure; a list has its leaves in order."""
+        """Return a state in the structure of the module; a list contains its leaves in order."""
         initial: Any = self.initial_state()
         if not isinstance(state, (list, tuple)) or isinstance(initial, (list, tuple)):
             return map_tree(np.asarray, state)
         if len(state) != len(leaves(initial)):
             raise ValueError(
-                f"`state` has {len(state)} parts, but the module's has {len(leaves(initial))}. "
-                "Begin with `get_policy().get_initial_state()`."
+                f"`state` has {len(state)} parts, but the module's state has "
+                f"{len(leaves(initial))}. Begin with `get_policy().get_initial_state()`."
             )
         parts = iter(state)
         return map_tree(lambda _: np.asarray(next(parts)), initial)
@@ -175,10 +175,10 @@ class Acting:
 
 
 def as_observation(space: Any, value: Any) -> Tree:
-    """Return an observation as arrays; lists and numbers get the type that the space says.
+    """Return an observation as arrays; convert lists and numbers to the dtype of the space.
 
     Raises:
-        ValueError: Lists or numbers that are no observation of the space.
+        ValueError: The lists or numbers do not form an observation of the space.
     """
     if isinstance(space, gym.spaces.Dict) and isinstance(value, Mapping):
         known = space.spaces
@@ -189,14 +189,14 @@ def as_observation(space: Any, value: Any) -> Tree:
     elif isinstance(value, (list, tuple, int, float)) and isinstance(space, _WITH_ARRAYS):
         problem = mismatch(space, value)
         if problem is not None:
-            raise ValueError(f"An action was asked for, but the {problem}.")
+            raise ValueError(f"Cannot compute an action: the {problem}.")
         return np.asarray(value, space.dtype)
     return map_tree(np.asarray, value)
 
 
 @contextmanager
 def _not_learning(pipeline: ConnectorPipelineV2) -> Iterator[None]:
-    """Keep filters from learning within the block."""
+    """Freeze the statistics of filters within the block."""
     learning = [each for each in pipeline.connectors if getattr(each, "update_stats", False)]
     for each in learning:
         vars(each)["update_stats"] = False

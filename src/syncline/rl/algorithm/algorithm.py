@@ -1,7 +1,7 @@
 """`Algorithm`: a trainable that samples environments, updates modules and evaluates them.
 
-Covered: building, iterations, evaluation, modules, acting, checkpoints. Not covered: what a
-training step does (`algorithms/`), the results of samples (`runners/sampling_results`).
+Covered: building, iterations, evaluation, modules, acting, checkpoints. Not covered: training
+steps (`algorithms/`), the results of sampling (`runners/sampling_results`).
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class Algorithm(Checkpointable, Trainable):
 
     Args:
         config: `AlgorithmConfig`, or a dictionary of options as `tune` passes it.
-        env: Environment, in place of that in the configuration.
-        kwargs: What `tune` passes to trainables.
+        env: Environment; replaces the one in the configuration.
+        kwargs: Arguments that `tune` passes to trainables.
     """
 
     STATE_FILE_NAME = STATE_FILE_NAME
@@ -173,7 +173,7 @@ class Algorithm(Checkpointable, Trainable):
     # -- iterations
 
     def train(self) -> Metrics:
-        """Run one iteration and return its result; record it, outside of searches."""
+        """Run one iteration and return its result; outside of searches, record it."""
         if self._recorder is not None:
             self._recorder.begin()
         self._time_split.begin()
@@ -186,7 +186,7 @@ class Algorithm(Checkpointable, Trainable):
             raise
 
     def step(self) -> Metrics:
-        """Train until all minima of an iteration hold, evaluate, and return the results."""
+        """Train until the iteration has reached its minimum steps and time; evaluate."""
         config = self.config
         began = time.monotonic()
         calls = steps = trained = 0
@@ -221,7 +221,7 @@ class Algorithm(Checkpointable, Trainable):
         return {**result, **older_results(result)} if config.is_older else result
 
     def training_step(self) -> Any:
-        """Sample and learn once. May return results; they are added to those that were logged."""
+        """Sample and learn once. Returned results are added to the logged ones."""
         raise NotImplementedError(f"{type(self).__name__} has no `training_step`: override it.")
 
     def _results(self, returned: Any, calls: int) -> Metrics:
@@ -265,7 +265,7 @@ class Algorithm(Checkpointable, Trainable):
         return None if self._recorder is None else self._recorder.path
 
     def get_auto_filled_metrics(self, *args: Any, **kwargs: Any) -> Metrics:
-        """Return the keys that are filled into every result."""
+        """Return the default keys of every result."""
         filled = super().get_auto_filled_metrics(*args, **kwargs)
         if self._config_dict is None:
             self._config_dict = self.config.to_dict()
@@ -275,7 +275,7 @@ class Algorithm(Checkpointable, Trainable):
     # -- for training steps
 
     def sample_batch(self, steps: int, **options: Any) -> list[Sample]:
-        """Sample `steps` steps, or complete episodes of as many, and log their results."""
+        """Sample `steps` steps, or complete episodes with at least as many; log the results."""
         group = self.env_runner_group
         with self.metrics.log_time((TIMERS, "env_runner_sampling_timer")):
             total = None if self.config.rollout_fragment_length == "auto" else steps
@@ -324,7 +324,7 @@ class Algorithm(Checkpointable, Trainable):
     # -- evaluation
 
     def evaluate(self) -> Metrics:
-        """Evaluate the present policy; return results under "env_runners"."""
+        """Evaluate the current policy; return results under "env_runners"."""
         with self._time_split.measure("evaluation"):
             results = self._evaluate()
             if self.config.render_env:
@@ -356,7 +356,7 @@ class Algorithm(Checkpointable, Trainable):
         return self._end_evaluation(self._evaluator.run(group, algorithm=self))
 
     def _begin_evaluation(self) -> ParallelEvaluation:
-        """Evaluate the present policy while training goes on."""
+        """Evaluate the current policy in parallel to training."""
         group = self._prepare_evaluation()
         return ParallelEvaluation(self._evaluator, group, algorithm=self)
 
@@ -379,15 +379,15 @@ class Algorithm(Checkpointable, Trainable):
     # -- modules and weights
 
     def get_module(self, module_id: str = DEFAULT_MODULE_ID) -> RLModule | None:
-        """Return a module as the runners use it; None if there is none of that id."""
+        """Return the module that the runners use, or None if the id is unknown."""
         found: RLModule | None = self.learner_group.local_modules.get(module_id)
         return found
 
     def get_policy(self, policy_id: str = DEFAULT_MODULE_ID) -> Policy:
-        """Return a module with the interface of policies in older releases.
+        """Return a module behind the `Policy` interface of older releases.
 
         Raises:
-            KeyError: There is no such module.
+            KeyError: The module does not exist.
         """
         acting = self._acting_of(policy_id)
         config = self.config.get_config_for_module(policy_id)
@@ -415,20 +415,20 @@ class Algorithm(Checkpointable, Trainable):
         unsquash_action: bool | None = None,
         **ignored: Any,
     ) -> Any:
-        """Return an action for an observation, as the environment gets it.
+        """Return an action for an observation, ready for `env.step`.
 
-        With a state, or `full_fetch`, return the action, the next state and the other outputs.
+        With `state` or `full_fetch`, return the action, the next state and the other outputs.
 
         Args:
-            observation: An observation of the environment; connectors apply to it. Lists and
-                numbers may stand for arrays.
-            state: State of a module with memory; first `get_policy().get_initial_state()`.
+            observation: An observation of the environment, as arrays, lists or numbers; it passes
+                the connectors.
+            state: State of a module with memory; begin with `get_policy().get_initial_state()`.
             policy_id: The module.
-            full_fetch: Return states and outputs, too.
+            full_fetch: Also return states and outputs.
             explore: Draw the action; None for the configured value.
             episode: Episode that ends with the observation, for connectors that look back.
             unsquash_action: False for the module's own action in [-1, 1].
-            ignored: Arguments of older releases.
+            ignored: Arguments from older releases, without effect.
         """
         actions, states, outputs = self._acting_of(policy_id).act(
             [observation],
@@ -459,9 +459,9 @@ class Algorithm(Checkpointable, Trainable):
     ) -> Any:
         """Return actions for several observations, by the same keys; see `compute_single_action`.
 
-        With states, or `full_fetch`, return actions, next states and the other outputs, each by
-        these keys. For a list or an array of observations, a list takes the place of each
-        dictionary.
+        With `state` or `full_fetch`, return actions, next states and the other outputs as
+        dictionaries with these keys. For a list or an array of observations, return lists instead
+        of dictionaries.
         """
         if not isinstance(observations, Mapping):
             found = self.compute_actions(
@@ -534,23 +534,22 @@ class Algorithm(Checkpointable, Trainable):
     ) -> MultiRLModuleSpec:
         """Add a module to the learners and to all runners; return the specification of all modules.
 
-        Callbacks may call it, such as `on_train_result`. Checkpoints contain the module. Its first
-        weights are new; `set_weights({module_id: get_weights([other])[other]})` copies those of
-        another module.
+        Callbacks such as `on_train_result` may call it. Checkpoints contain the module. It starts
+        with new weights; `set_weights({module_id: get_weights([other])[other]})` copies the weights
+        of another module.
 
         Args:
             module_id: Id of the module.
-            module_spec: Its specification; what it lacks is that of the configuration.
+            module_spec: Its specification; the configuration provides missing fields.
             config_overrides: Options of the algorithm for this module alone.
-            new_agent_to_module_mapping_fn: New `policy_mapping_fn`, for agents that appear from now
-                on.
+            new_agent_to_module_mapping_fn: New `policy_mapping_fn` for agents that appear later.
             new_should_module_be_updated: New `policies_to_train`: ids, or a function.
             add_to_learners: Add it to the learners.
             add_to_env_runners: Add it to the runners that sample for training.
             add_to_eval_env_runners: Add it to the runners of evaluations.
 
         Raises:
-            ValueError: There is such a module, or the runners act with one module only.
+            ValueError: The module exists already, or the runners support only one module.
         """
         default = next(iter(self.learner_group.local_modules.values()))
         spaces = default.observation_space, default.action_space
@@ -580,7 +579,7 @@ class Algorithm(Checkpointable, Trainable):
         remove_from_env_runners: bool = True,
         remove_from_eval_env_runners: bool = True,
     ) -> None:
-        """Remove a module. Environments in which an agent acts with it begin new episodes.
+        """Remove a module. Environments whose agents use it begin new episodes.
 
         Args:
             module_id: Id of the module.
@@ -591,8 +590,8 @@ class Algorithm(Checkpointable, Trainable):
             remove_from_eval_env_runners: Remove it from the runners of evaluations.
 
         Raises:
-            KeyError: There is no such module.
-            ValueError: It is the only one.
+            KeyError: The module does not exist.
+            ValueError: It is the only module.
         """
         self._change_modules(
             ModuleChange(
@@ -634,18 +633,18 @@ class Algorithm(Checkpointable, Trainable):
         self.record_event(event, module=change.module_id, iteration=self.training_iteration)
 
     def _repeat_changes(self, changes: Sequence[ModuleChange]) -> None:
-        """Change the modules as the algorithm did that wrote a checkpoint."""
+        """Repeat the module changes of the algorithm that wrote a checkpoint."""
         for change in changes[len(self._module_changes) :]:
             exists = change.module_id in self.config.policies
             if exists == (change.spec is None):
                 self._change_modules(change)
-            else:  # the configuration is that of the checkpoint
+            else:  # the configuration comes from the checkpoint
                 self._module_changes.append(change)
 
     def _export_model(self, export_formats: Sequence[str], export_dir: str) -> dict[str, str]:
-        """Write the modules as programs that act greedily: "onnx" or "torchscript".
+        """Export the modules as programs that act greedily: "onnx" or "torchscript".
 
-        Returns the file by format, or the directory if there are several modules.
+        Return the file by format, or the directory if there are several modules.
         """
         modules = self.learner_group.local_modules
         written = {}
@@ -705,7 +704,7 @@ class Algorithm(Checkpointable, Trainable):
         return state
 
     def set_state(self, state: StateDict) -> None:
-        """Continue from a state; the runners get the weights in it."""
+        """Restore a state, and send its weights to the runners."""
         self._repeat_changes(state.get("module_changes", ()))
         if COMPONENT_LEARNER_GROUP in state:
             self.learner_group.set_state(state[COMPONENT_LEARNER_GROUP])
@@ -718,8 +717,8 @@ class Algorithm(Checkpointable, Trainable):
         self._sampled_ahead.set_state(state.get("sampled_ahead"))
         if "env_runners" in state and not self.env_runner_group.set_states(state["env_runners"]):
             logger.warning(
-                "The environments begin new episodes: their states are not in the checkpoint, or "
-                "the number of runners is another one."
+                "The environments begin new episodes: the checkpoint lacks their states, or the "
+                "number of runners has changed."
             )
             self.connectors.send_to(self.env_runner_group)
 
@@ -731,8 +730,8 @@ class Algorithm(Checkpointable, Trainable):
         return written
 
     def restore_from_path(self, path: Any, **kwargs: Any) -> None:
-        """Restore a checkpoint, or with `component=` a part of one, and hand the weights to the
-        runners.
+        """Restore a checkpoint, or one component of it with `component=`, and send the weights to
+        the runners.
         """
         if kwargs.get("component") is None:
             self._repeat_changes(self.saved_state(path).get("module_changes", ()))
@@ -749,10 +748,10 @@ class Algorithm(Checkpointable, Trainable):
 
     @classmethod
     def saved_config(cls, path: Any) -> AlgorithmConfig:
-        """Return a copy of the configuration in a checkpoint, which can be changed.
+        """Return a modifiable copy of the configuration in a checkpoint.
 
         Raises:
-            FileNotFoundError: There is no checkpoint.
+            FileNotFoundError: The checkpoint does not exist.
         """
         keywords = cls.saved_arguments(path)[2]
         config: AlgorithmConfig = keywords["config"]

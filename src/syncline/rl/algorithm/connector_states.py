@@ -1,7 +1,7 @@
 """`ConnectorStates`: the connectors of an algorithm's runners, their merged state, and files.
 
-Runners that sample in other processes learn apart from each other, such as means for a filter.
-After each training step their changes are merged, and every runner gets the result.
+Connectors in different processes update their state independently, for example the means of a
+filter. After each training step their changes are merged and the result is sent to all runners.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ logger = logging.getLogger("syncline")
 class ConnectorStates(Checkpointable):
     """The pipelines of an algorithm's process.
 
-    They are those of its own runner if it has one, else copies of the first runner's.
+    They belong to its local runner if it has one; otherwise they are copies of the first runner's.
 
     Args:
         config: The algorithm's options.
@@ -54,7 +54,7 @@ class ConnectorStates(Checkpointable):
                 _pipelines_of, remote_worker_ids=self._group.healthy_env_runner_ids()[:1]
             )
             for pipeline in self._pipelines.values():
-                pipeline.reset_state()  # the runner's changes come with its samples
+                pipeline.reset_state()  # the runner's changes arrive with its samples
         return self._pipelines
 
     @property
@@ -70,7 +70,7 @@ class ConnectorStates(Checkpointable):
     # -- merging
 
     def note(self, samples: Iterable[Sample]) -> None:
-        """Note the changes that came with samples."""
+        """Remember the changes that arrived with samples."""
         for sample in samples:
             if sample.connectors is not None and sample.runner:
                 self._changes[sample.runner] = (
@@ -80,7 +80,7 @@ class ConnectorStates(Checkpointable):
                 )
 
     def merge(self) -> None:
-        """Merge the noted changes into the state, and send it to all runners."""
+        """Merge the remembered changes into the state, and send it to all runners."""
         if not self._changes or not self.config.merge_env_runner_states:
             return
         changes = [self._changes[index] for index in sorted(self._changes)]
@@ -94,14 +94,14 @@ class ConnectorStates(Checkpointable):
             self._group.set_merged_connectors(merged)
 
     def _joined(self, states: list[StateDict]) -> StateDict:
-        """Return the changes of one runner in several samples; by default those of the last."""
+        """Combine the changes of one runner from several samples; by default keep the last ones."""
         return {
             name: pipeline.join_changes([each[name] for each in states])
             for name, pipeline in self.pipelines.items()
         }
 
     def send_to(self, group: EnvRunnerGroup) -> None:
-        """Give the state to other runners, such as those for evaluation."""
+        """Send the state to other runners, such as those for evaluation."""
         state = {
             name: {**pipeline.get_state(), **pipeline.merge_states([])}
             for name, pipeline in self.pipelines.items()
@@ -132,16 +132,16 @@ class ConnectorStates(Checkpointable):
                 pipeline.set_state(state[name])
 
     def get_checkpointable_components(self) -> list[tuple[str, Any]]:
-        """Return the pipelines; without those that cannot be pickled."""
+        """Return the pipelines that can be pickled."""
         return [(name, each) for name, each in self.pipelines.items() if _can_be_saved(name, each)]
 
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return no arguments: an algorithm creates this."""
+        """Return no arguments: an algorithm creates this object."""
         return (), {}
 
 
 def _pipelines_of(runner: Any) -> dict[str, ConnectorPipelineV2]:
-    get = getattr(runner, "get_pipelines", dict)  # a class of the program may have none
+    get = getattr(runner, "get_pipelines", dict)  # user-defined runners may lack it
     pipelines: dict[str, ConnectorPipelineV2] = get()
     return pipelines
 
@@ -151,8 +151,8 @@ def _can_be_saved(name: str, pipeline: ConnectorPipelineV2) -> bool:
         cloudpickle.dumps(pipeline.get_ctor_args_and_kwargs())
     except Exception as error:
         logger.warning(
-            "The checkpoint has no %s: its connectors cannot be pickled (%s: %s). Keep "
-            "environments and open files out of their attributes.",
+            "The checkpoint lacks %s: its connectors cannot be pickled (%s: %s). Do not store "
+            "environments and open files in their attributes.",
             name,
             type(error).__name__,
             error,

@@ -1,7 +1,7 @@
-"""Evaluation: samples of the present policy, and their results.
+"""Evaluation: samples with the current policy, and the results.
 
-Covered: episodes or steps, a program's own function, evaluation while training goes on. Not
-covered: which policy is evaluated when (`algorithm`).
+Covered: episodes or steps, a custom evaluation function, evaluation in parallel to training. Not
+covered: when which policy is evaluated (`algorithm`).
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Evaluator:
 
         Args:
             group: The runners, with the weights to evaluate.
-            algorithm: Passed to a program's own function.
-            goes_on: With `evaluation_duration="auto"`: whether to sample more.
+            algorithm: Passed to a custom evaluation function.
+            goes_on: With `evaluation_duration="auto"`: return True to sample more.
 
         Raises:
-            RayActorError: The runners failed for good, `evaluation_error_after_n_consecutive_skips`
-                times in a row.
+            RayActorError: The runners failed permanently in
+                `evaluation_error_after_n_consecutive_skips` consecutive evaluations.
         """
         try:
             results = self._evaluate(group, algorithm, goes_on)
@@ -55,7 +55,7 @@ class Evaluator:
             limit = self._config.evaluation_error_after_n_consecutive_skips
             if limit is not None and self._skips >= limit:
                 raise
-            logger.warning("Evaluation is skipped, since its runners failed: %s", error)
+            logger.warning("Evaluation is skipped because its runners failed: %s", error)
             return {ENV_RUNNER_RESULTS: {}}
         self._skips = 0
         return results
@@ -81,7 +81,7 @@ class Evaluator:
     def _sample_while(
         self, group: EnvRunnerGroup, in_steps: bool, goes_on: Callable[[], bool]
     ) -> list[Sample]:
-        """Sample at least once, and until training is done; pieces of steps become longer."""
+        """Sample at least once and until training is done, in increasingly long pieces."""
         config = self._config
         steps = config.evaluation_auto_duration_min_env_steps_per_sample
         longest = config.evaluation_auto_duration_max_env_steps_per_sample
@@ -97,12 +97,12 @@ class Evaluator:
 
 
 class ParallelEvaluation:
-    """An evaluation in a thread, which waits for the runners while the program trains.
+    """An evaluation in a background thread, which waits for the runners during training.
 
     Args:
-        evaluator: Evaluates.
-        group: The runners, which nobody else may use until `results` returns.
-        algorithm: Passed to a program's own function.
+        evaluator: Runs the evaluation.
+        group: The runners; no other caller may use them until `results` returns.
+        algorithm: Passed to a custom evaluation function.
     """
 
     def __init__(self, evaluator: Evaluator, group: EnvRunnerGroup, *, algorithm: Any) -> None:
@@ -132,7 +132,7 @@ class ParallelEvaluation:
 
 
 def results_of(samples: list[Sample]) -> Results:
-    """Return the results of samples, under "env_runners"; means are over all episodes."""
+    """Return the results of samples under "env_runners", averaged over all episodes."""
     metrics = MetricsLogger(root=True)
     window = max(sum(len(sample.episodes) for sample in samples), 1)
     log_samples(metrics, (ENV_RUNNER_RESULTS,), samples, window)

@@ -1,6 +1,6 @@
-"""`OffPolicyAlgorithm`: samples into replay buffers and learns from draws.
+"""`OffPolicyAlgorithm`: samples into replay buffers and trains on batches from them.
 
-Covered: the rhythm of sampling and updates, buffers and their state. Not covered: losses
+Covered: the ratio of sampling to updates, buffers and their state. Not covered: losses
 (`algorithms/`), the buffers themselves (`buffers/`).
 """
 
@@ -74,7 +74,7 @@ OLDER_BUFFER_OPTIONS = (
     "replay_batch_size",
     "num_shards",
 )
-"""Options of older releases, without effect here."""
+"""Options from older releases without effect."""
 
 
 class OffPolicyConfig(AlgorithmConfig):
@@ -109,17 +109,17 @@ class OffPolicyConfig(AlgorithmConfig):
 
         Args:
             replay_buffer_config: `type` ("EpisodeReplayBuffer" draws uniformly,
-                "PrioritizedEpisodeReplayBuffer" in proportion to errors; or a class of your own,
-                which gets the other keys), `capacity` in steps, `alpha` and `beta` of priorities.
-                Given keys are merged; another type replaces all.
+                "PrioritizedEpisodeReplayBuffer" in proportion to errors; or your own class, which
+                gets the other keys), `capacity` in steps, `alpha` and `beta` of the priorities.
+                Keys are merged into the defaults; a new type replaces all of them.
             num_steps_sampled_before_learning_starts: Environment steps with random actions before
                 the first update.
-            training_intensity: Trained steps for each sampled one; None for an update after each
+            training_intensity: Trained steps per sampled step; None for one update after each
                 round of sampling.
-            target_network_update_freq: Environment steps between two updates of target networks.
-            tau: Share of the new weights in these updates.
-            n_step: Rewards of a transition, or the range to draw it from.
-            store_buffer_in_checkpoints: Save the buffer, so that a restored run continues exactly.
+            target_network_update_freq: Environment steps between updates of the target networks.
+            tau: Weight of the online network in these updates.
+            n_step: Number of rewards in a transition, or a range to draw it from.
+            store_buffer_in_checkpoints: Save the buffer so that a restored run continues exactly.
             kwargs: Options of all algorithms.
         """
         given = dict(locals())
@@ -136,7 +136,7 @@ class OffPolicyConfig(AlgorithmConfig):
         return self._set(given)
 
     def update_from_dict(self: ConfigT, config_dict: Mapping[str, Any]) -> ConfigT:
-        """Set options from a dictionary; those of buffers in older releases become part of
+        """Set options from a dictionary; move buffer options from older releases to
         `replay_buffer_config`.
         """
         given = dict(config_dict)
@@ -166,13 +166,13 @@ class OffPolicyConfig(AlgorithmConfig):
             raise ValueError(
                 f"`num_steps_sampled_before_learning_starts="
                 f"{self.num_steps_sampled_before_learning_starts}` is more than the buffer's "
-                f"`capacity={capacity}`: it would forget steps before it learns from them."
+                f"`capacity={capacity}`: steps would be lost before the first update."
             )
 
     def _check_buffer(self) -> None:
         given = self.replay_buffer_config
         kind = given.get("type")
-        if kind in OWN_CLASSES:  # the same draws from arrays, which are faster
+        if kind in OWN_CLASSES:  # `ReplayColumns` samples the same way, but faster
             kind = given["type"] = kind.__name__
         if isinstance(kind, type):
             return
@@ -191,13 +191,13 @@ class OffPolicyConfig(AlgorithmConfig):
                 )
 
     def get_rollout_fragment_length(self, worker_index: int = 0) -> int:
-        """Return the steps of each environment between two hand-overs; "auto" is `n_step`."""
+        """Return the steps per environment in a fragment; "auto" is `n_step`."""
         if self.rollout_fragment_length == "auto":
             return int(self.n_step if isinstance(self.n_step, int) else self.n_step[1])
         return super().get_rollout_fragment_length(worker_index)
 
     def rounds(self) -> tuple[int, int]:
-        """Return the rounds of sampling and the updates of a training step."""
+        """Return the number of sampling rounds and of updates in a training step."""
         if not self.training_intensity:
             return 1, 1
         sampled = (
@@ -214,8 +214,8 @@ class OffPolicyConfig(AlgorithmConfig):
 class OffPolicyAlgorithm(Algorithm):
     """Base of algorithms with a replay buffer.
 
-    Sampling and updates take turns, with runners in other processes, too: a run with a seed is
-    reproducible, whatever the number of runners, and runners wait during updates.
+    Sampling and updates alternate, also with runners in other processes: runners wait during
+    updates, and a seeded run is reproducible for any number of runners.
     """
 
     def _build(self, config: AlgorithmConfig) -> None:
@@ -223,7 +223,7 @@ class OffPolicyAlgorithm(Algorithm):
         self.buffers = ReplayBuffers(self.buffer)
 
     def training_step(self) -> None:
-        """Sample, store, and update as often as `training_intensity` says."""
+        """Sample, store, and update in the ratio of `training_intensity`."""
         config = self.config
         rounds, updates = config.rounds()
         for _ in range(rounds):
@@ -236,7 +236,7 @@ class OffPolicyAlgorithm(Algorithm):
         self.env_runner_group.sync_weights(from_worker_or_learner_group=self.learner_group)
 
     def sample_round(self, **options: Any) -> list[Sample]:
-        """Sample a fragment of every environment."""
+        """Sample a fragment from every environment."""
         samples = self.env_runner_group.sample_steps(step=self._steps_sampled, **options)
         self.log_samples(samples)
         return samples
@@ -248,7 +248,7 @@ class OffPolicyAlgorithm(Algorithm):
                 self.buffer(module_id, fragment.width).add(fragment)
 
     def buffer(self, module_id: str, width: int) -> ReplayColumns:
-        """Return the buffer of a module; create it for so many trajectories if there is none."""
+        """Return the buffer of a module; create it with a ring per trajectory if missing."""
         if module_id not in self.buffers:
             given = self.config.replay_buffer_config
             if isinstance(given["type"], type):
@@ -264,13 +264,13 @@ class OffPolicyAlgorithm(Algorithm):
         return self.buffers[module_id]
 
     def _custom_buffer(self, given: dict[str, Any]) -> Any:
-        """Return the buffer of a program's own class."""
+        """Return the buffer of a user-defined class."""
         kind, capacity = given.pop("type"), given["capacity"]
-        given.pop("beta", None)  # an option of draws
+        given.pop("beta", None)  # an option of `sample`
         return CustomBuffer(kind(**{"seed": self.seed, **given}), capacity)
 
     def learn_from_replay(self) -> None:
-        """Draw a batch from each buffer, update, and set the priorities of what was drawn."""
+        """Draw a batch from each buffer, update, and set the new priorities of its rows."""
         config = self.config
         drawn = {
             module_id: buffer.sample(
@@ -318,7 +318,7 @@ class OffPolicyAlgorithm(Algorithm):
         return state
 
     def set_state(self, state: StateDict) -> None:
-        """Continue from a state."""
+        """Restore a state."""
         super().set_state(state)
         self.buffers.set_state(state.get(REPLAY_BUFFERS, {}))
 

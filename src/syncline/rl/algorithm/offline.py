@@ -1,6 +1,6 @@
 """`OfflineAlgorithm`: learns from recorded data, and samples environments for evaluation only.
 
-Covered: batches of an iteration, actions as the module sees them, the position in the data, doing
+Covered: batches of an iteration, actions in the module's range, the position in the data, training
 without an environment. Not covered: reading (`offline/`) and losses (`algorithms/`).
 """
 
@@ -29,21 +29,21 @@ def check_offline(config: AlgorithmConfig, name: str) -> None:
     """Check the options that all offline algorithms have.
 
     Raises:
-        ValueError: There are no data, or there are several agents.
+        ValueError: Data are missing, or there are several agents.
     """
     if not config.is_offline:
         raise ValueError(
             f"{name} learns from recorded data: name them with `config.offline_data(input_=…)`."
         )
     if config.is_multi_agent:
-        raise ValueError(f"{name} trains one policy; train those of several agents one by one.")
+        raise ValueError(f"{name} trains one policy; train several policies one by one.")
 
 
 class OfflineAlgorithm(Algorithm):
     """Base of algorithms that learn from recorded steps."""
 
     required_columns: tuple[str, ...] = ()
-    """Columns that the loss needs beside observations and actions."""
+    """Columns that the loss needs in addition to observations and actions."""
 
     def _build(self, config: AlgorithmConfig) -> None:
         super()._build(config)
@@ -99,7 +99,7 @@ class OfflineAlgorithm(Algorithm):
         return batch
 
     def timesteps(self) -> dict[str, int]:
-        """Return the trained steps, which stand for sampled ones in schedules."""
+        """Return the number of trained steps, which schedules use instead of sampled steps."""
         return {NUM_ENV_STEPS_SAMPLED_LIFETIME: self._rows_trained}
 
     def get_state(self, *args: Any, **kwargs: Any) -> StateDict:
@@ -111,7 +111,7 @@ class OfflineAlgorithm(Algorithm):
         }
 
     def set_state(self, state: StateDict) -> None:
-        """Continue from a state."""
+        """Restore a state."""
         super().set_state(state)
         self._rows_trained = state.get("rows_trained", 0)
         if state.get("offline_data"):
@@ -119,7 +119,7 @@ class OfflineAlgorithm(Algorithm):
 
 
 class NoRunners:
-    """In place of env runners if there is no environment: its spaces are in the options.
+    """Replacement for env runners without an environment; takes the spaces from the options.
 
     Args:
         config: The algorithm's options.
@@ -161,7 +161,7 @@ class NoRunners:
         return {}
 
     def set_states(self, states: dict[int, dict[str, Any]]) -> bool:
-        """Return True: no environment had to begin a new episode."""
+        """Return True because no environment had to begin a new episode."""
         return True
 
     def take_sampling_s(self) -> float:

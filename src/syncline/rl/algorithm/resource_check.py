@@ -1,4 +1,4 @@
-"""A check that the machine can hold all processes of an algorithm at the same time."""
+"""Check that the machine has room for all processes of an algorithm at the same time."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from syncline.rl.config.algorithm_config import AlgorithmConfig
 
 
 def check_resources(config: AlgorithmConfig) -> None:
-    """Check that runners and learners can run at the same time; otherwise some would never start.
+    """Check that runners and learners fit at the same time; otherwise some would never start.
 
     Raises:
-        ValueError: The engine has fewer CPUs or GPUs than they need, and adds none on demand.
+        ValueError: The engine has too few CPUs or GPUs and cannot add nodes on demand.
     """
     if current_engine().may_grow or current_engine().is_local_mode:
         return

@@ -1,4 +1,4 @@
-"""`SampledAhead`: the next batch, which runners sample while the learners train."""
+"""`SampledAhead`: lets runners sample the next batch while the learners train."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class SampledAhead:
         self._samples: list[Sample] | None = None
 
     def take(self, total: int | None, options: dict[str, Any]) -> list[Sample]:
-        """Return a batch, and let the runners begin the next one with their present weights.
+        """Return a batch, and make the runners start the next one with their current weights.
 
         Args:
-            total: Steps; None for the configured number of each runner.
+            total: Number of steps; None for the configured number per runner.
             options: Keywords of `EnvRunnerGroup.sample_steps`.
         """
         samples = self._finished()
@@ -35,11 +35,11 @@ class SampledAhead:
         return samples
 
     def get_state(self) -> list[Sample] | None:
-        """Return the next batch, once it is sampled; None if there is none."""
+        """Wait for the next batch and return it; None if none was requested."""
         return self._finished()
 
     def set_state(self, state: list[Sample] | None) -> None:
-        """Set what `get_state` returned."""
+        """Restore the state that `get_state` returned."""
         self._finished()
         self._samples = state
 

@@ -1,8 +1,8 @@
-"""Algorithms, a folder each: options and training step in one file, the loss in `torch/`.
+"""Algorithms, one folder each: options and training step in one file, the loss in `torch/`.
 
 Folders: `ppo`, `a2c`, `impala`, `appo`, `dqn`, `sac`, `td3`, `tqc`, `bc`, `marwil`, `cql`, `iql`,
 `es`, `ars`, `qmix`, `mappo`, `alpha_zero`, `dreamerv3`, `mbpo`. Also: `registry` (algorithms by
-name) and `retired` (names of older releases).
+name) and `retired` (names from older releases).
 """
 
 from syncline.rl.public_paths import package_attribute

@@ -1,4 +1,4 @@
-"""Algorithms by name, such as "PPO"; the names are those that `Tuner` and `tune.run` accept."""
+"""Algorithms by name, such as "PPO". `Tuner` and `tune.run` accept these names."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ Loaded = tuple[type[Algorithm], AlgorithmConfig]
 
 
 def get_algorithm_class(alg: str, return_config: bool = False) -> Any:
-    """Return the class of an algorithm; with `return_config` also its default options.
+    """Return the class of an algorithm; with `return_config`, also its default options.
 
     Args:
-        alg: Name, such as "PPO"; a prefix "contrib/" of older releases is ignored.
+        alg: Name, such as "PPO"; the prefix "contrib/" of older releases is ignored.
         return_config: Return a tuple of class and options.
 
     Raises:
-        TuneError: No algorithm has that name; the message has the nearest one.
+        TuneError: No algorithm has this name; the message suggests the nearest one.
         RetiredAlgorithmError: The algorithm is not supported; the message names a replacement.
-        TypeError: The name is that of a trainable that is no algorithm.
+        TypeError: The name belongs to a trainable that is not an algorithm.
     """
     found: Any = get_trainable_cls(alg.removeprefix("contrib/"))
     if not issubclass(found, Algorithm):
         raise TypeError(
-            f"{alg!r} is the trainable {found.__name__}, which is no algorithm of reinforcement "
-            "learning: register it under another name."
+            f"{alg!r} is the trainable {found.__name__}, which is not a reinforcement learning "
+            "algorithm: register it under another name."
         )
     return (found, found.get_default_config()) if return_config else found
 

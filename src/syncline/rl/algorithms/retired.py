@@ -1,7 +1,7 @@
-"""Algorithms of older releases: names for what runs today, and errors for the others.
+"""Algorithms from older releases: aliases of current algorithms, and errors for the others.
 
-`A3C`, `PG`, `SimpleQ`, `ApexDQN` and `DDPPO` are present algorithms with other options; they warn
-once about what runs. Other names raise `RetiredAlgorithmError`, which names a replacement.
+`A3C`, `PG`, `SimpleQ`, `ApexDQN` and `DDPPO` run current algorithms with different options and warn
+once. Other names raise `RetiredAlgorithmError`, which names a replacement.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ REPLACEMENTS = {
     "DT": f"BC or MARWIL, which imitate recorded actions, or {_TO_LEARN_FROM_DATA}",
     "Dreamer": "DreamerV3",
     "LeelaChessZero": "AlphaZero, which plays any game of two players in turns",
-    "MADDPG": "MAPPO, which has a central critic, too, or QMIX for teams with discrete actions",
+    "MADDPG": "MAPPO, which also has a central critic, or QMIX for teams with discrete actions",
     "MAML": "PPO with `use_lstm=True`, which adapts to a task within an episode, and tasks set by "
     "`env_runner_group.foreach_env_runner` in a callback",
-    "MBMPO": "MBPO, which learns a model of the environment, too",
+    "MBMPO": "MBPO, which also learns a model of the environment",
     "R2D2": "PPO or IMPALA with `use_lstm=True`; DQN has no memory",
     "RNNSAC": "PPO with `use_lstm=True`; SAC has no memory",
     "SlateQ": "DQN on single items, or PPO with a MultiDiscrete action space for slates",
@@ -38,18 +38,18 @@ REPLACEMENTS = {
 
 
 class RetiredAlgorithmError(ImportError):
-    """An algorithm of older releases that is not supported."""
+    """Raised for an algorithm from older releases that is not supported."""
 
 
 class _RunsAsAnother:
-    """Warns about what runs under an older name."""
+    """Warns that an older name runs a current algorithm."""
 
     runs: str
 
     def setup(self, config: Config) -> None:
         """Warn, and create learners and runners."""
         warnings.warn(
-            f"{type(self).__name__} is an algorithm of older releases. What runs is {self.runs}.",
+            f"{type(self).__name__} is an algorithm from older releases; it runs {self.runs}.",
             stacklevel=2,
         )
         super().setup(config)  # type: ignore[misc]
@@ -63,7 +63,7 @@ class A3CConfig(A2CConfig):
 
 
 class A3C(_RunsAsAnother, A2C):
-    """A2C with several env runners; gradients of all of them form one step."""
+    """A2C with several env runners, whose gradients form one step."""
 
     runs = "A2C with `num_env_runners`, whose gradients are synchronous"
 
@@ -179,7 +179,7 @@ class RandomAgentConfig(PPOConfig):
 
 
 class RandomAgent(PPO):
-    """Samples with random actions and learns nothing: what a task pays without learning."""
+    """Samples random actions without learning; a baseline for returns."""
 
     @classmethod
     def get_default_config(cls) -> RandomAgentConfig:
@@ -195,7 +195,7 @@ def __getattr__(name: str) -> Any:
     algorithm = name.removesuffix("Config").removesuffix("Trainer")
     if algorithm in REPLACEMENTS:
         raise RetiredAlgorithmError(
-            f"{algorithm} is an algorithm of older releases that is not supported. Use "
+            f"{algorithm} is an algorithm from older releases that is not supported. Use "
             f"{REPLACEMENTS[algorithm]}."
         )
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

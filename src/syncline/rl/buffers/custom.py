@@ -80,7 +80,7 @@ class CustomBuffer:
         return {"added": self._added, "heads": [], "buffer": self.buffer.get_state()}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Set what `get_state` returned."""
+        """Restore the state that `get_state` returned."""
         self._added = state["added"]
         self._stored = min(self._added, self.capacity)
         self.buffer.set_state(state["buffer"])

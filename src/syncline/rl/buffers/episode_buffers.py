@@ -251,7 +251,7 @@ class EpisodeReplayBuffer:
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Set what `get_state` returned."""
+        """Restore the state that `get_state` returned."""
         for key in list(self.episodes):
             self._on_removed(key)
         self.episodes.clear()
@@ -358,7 +358,7 @@ class PrioritizedEpisodeReplayBuffer(EpisodeReplayBuffer):
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Set what `get_state` returned."""
+        """Restore the state that `get_state` returned."""
         super().set_state(state)
         slots = iter(state["slots"])
         self._slots = {
@@ -447,7 +447,7 @@ class MultiAgentEpisodeReplayBuffer:
         return {module_id: buffer.get_state() for module_id, buffer in self.buffers.items()}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Set what `get_state` returned."""
+        """Restore the state that `get_state` returned."""
         self.buffers = {}
         for module_id, saved in state.items():
             self._buffer(module_id).set_state(saved)

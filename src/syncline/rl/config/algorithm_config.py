@@ -243,7 +243,7 @@ class AlgorithmConfig(
 
     @property
     def is_older(self) -> bool:
-        """True if options were set under names of older releases, as a dictionary or by methods.
+        """True if options were set under names from older releases, as a dictionary or by methods.
 
         Then results have the keys of those releases, too.
         """
@@ -617,7 +617,7 @@ class AlgorithmConfig(
         Args:
             env: Environment, in place of `environment(env=…)`.
             use_copy: Build from a copy, so that this configuration stays changeable.
-            ignored: Arguments of older releases.
+            ignored: Arguments from older releases, without effect.
 
         Raises:
             ValueError: Invalid options.
@@ -646,7 +646,7 @@ def _check_rate(name: str, value: Any) -> None:
 
 
 def _use_older_model(spec: RLModuleSpec) -> None:
-    """Use the network or distribution of older releases that the options name, if any."""
+    """Use the network or distribution from older releases that the options name, if any."""
     options: Any = spec.model_config or {}
     if not options.get("custom_model") and not options.get("custom_action_dist"):
         return
@@ -668,7 +668,7 @@ def as_dict(options: Any) -> dict[str, Any]:
 
 
 def _declared_spaces(declared: Any) -> tuple[Any, Any] | None:
-    """Return the spaces in a policy's declaration of older releases."""
+    """Return the spaces in a policy's declaration from older releases."""
     if isinstance(declared, tuple) and len(declared) >= 3:
         return declared[1], declared[2]
     spaces = (getattr(declared, "observation_space", None), getattr(declared, "action_space", None))

@@ -100,7 +100,7 @@ class EnvironmentOptions(Section):
             policy_map_capacity: Has no effect: all modules stay in memory.
             policy_states_are_swappable: Has no effect.
             algorithm_config_overrides_per_module: Options of single modules, by id.
-            ignored: Other options of older releases.
+            ignored: Other options from older releases.
         """
         given = dict(locals())
         self._older("multi_agent", given.pop("ignored"))

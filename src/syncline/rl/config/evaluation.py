@@ -61,7 +61,7 @@ class EvaluationOptions(Section):
             evaluation_duration: Episodes or steps of an evaluation; "auto" evaluates for as long
                 as the parallel training step takes.
             evaluation_duration_unit: "episodes" or "timesteps".
-            evaluation_auto_duration_min_env_steps_per_sample: Least steps of one sample ("auto").
+            evaluation_auto_duration_min_env_steps_per_sample: Minimum steps of one sample ("auto").
             evaluation_auto_duration_max_env_steps_per_sample: Most steps of one sample ("auto").
             evaluation_sample_timeout_s: Seconds after which a runner without an answer is
                 reported; see `env_runners(sample_timeout_s=…)`.
@@ -81,7 +81,7 @@ class EvaluationOptions(Section):
             ope_split_batch_by_episode: Estimate each episode by itself.
             offline_evaluation_interval: Iterations between evaluations on offline data.
             num_offline_eval_runners: Has no effect: offline data are evaluated by the learner.
-            older: Names of older releases.
+            older: Option names from older releases.
         """
         given = dict(locals())
         given.update(self._older("evaluation", given.pop("older")))

@@ -1,4 +1,4 @@
-"""The option `exploration_config` of older releases: its types, checks, and present options."""
+"""The option `exploration_config` from older releases: its types, checks, and current options."""
 
 from __future__ import annotations
 

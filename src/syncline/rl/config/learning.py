@@ -104,8 +104,8 @@ class LearningOptions(Section):
             num_epochs: Passes through a batch.
             minibatch_size: Rows of a minibatch; None for whole batches.
             shuffle_batch_per_epoch: Shuffle the rows before each pass.
-            model: Model options of older releases.
-            optimizer: Optimizer options of older releases.
+            model: Model options from older releases.
+            optimizer: Optimizer options from older releases.
             num_aggregator_actors_per_learner: Has no effect: batches need no aggregators.
             max_requests_in_flight_per_aggregator_actor: Has no effect.
             learner_class: Subclass of the algorithm's `TorchLearner`.
@@ -113,7 +113,7 @@ class LearningOptions(Section):
                 between samples and loss.
             add_default_connectors_to_learner_pipeline: Append the default connectors.
             learner_config_dict: Options of your own learner class; merged.
-            older: Names of older releases.
+            older: Option names from older releases.
         """
         given = dict(locals())
         given.update(self._older("training", given.pop("older")))

@@ -25,9 +25,9 @@ class ModuleChange:
     overrides: Mapping[str, Any] | None = None
     """Options of the algorithm for this module alone."""
     mapping_fn: Callable[..., str] | None = None
-    """New `policy_mapping_fn`; None to keep the present one."""
+    """New `policy_mapping_fn`; None to keep the current one."""
     to_train: Collection[str] | Callable[..., bool] | None = None
-    """New `policies_to_train`; None to keep the present ones."""
+    """New `policies_to_train`; None to keep the current ones."""
     in_learners: bool = True
     """The learners apply it."""
     in_env_runners: bool = True

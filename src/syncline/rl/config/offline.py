@@ -106,7 +106,7 @@ class OfflineOptions(Section):
             input_read_method_kwargs: Arguments of the reader.
             input_read_schema: Names of the file's columns by the names in `Columns`.
             input_read_episodes: Rows are recorded episodes.
-            input_read_sample_batches: Rows are batches of older releases.
+            input_read_sample_batches: Rows are batches from older releases.
             input_read_batch_size: Rows to read at once; by default the batch size of training.
             input_filesystem: "gcs", "s3", "abs" or a filesystem of pyarrow.
             input_filesystem_kwargs: Arguments of the filesystem.

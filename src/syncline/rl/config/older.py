@@ -103,4 +103,4 @@ WITHOUT_EFFECT = frozenset(
         "_fake_gpus",
     }
 )
-"""Options of older releases that are accepted and ignored."""
+"""Options from older releases that are accepted and ignored."""

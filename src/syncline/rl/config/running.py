@@ -80,7 +80,7 @@ class RunningOptions(Section):
             placement_strategy: Strategy of the placement group: PACK, SPREAD, STRICT_PACK or
                 STRICT_SPREAD.
             num_gpus: GPUs of the learner, in older releases.
-            older: Names of older releases.
+            older: Option names from older releases.
         """
         given = dict(locals())
         given.update(self._older("resources", given.pop("older")))
@@ -106,9 +106,9 @@ class RunningOptions(Section):
             keep_per_episode_custom_metrics: Has no effect.
             metrics_episode_collection_timeout_s: Has no effect.
             metrics_num_episodes_for_smoothing: Episodes of the means of returns and lengths.
-            min_time_s_per_iteration: Least seconds of an iteration.
-            min_train_timesteps_per_iteration: Least trained steps of an iteration.
-            min_sample_timesteps_per_iteration: Least sampled steps of an iteration.
+            min_time_s_per_iteration: Minimum seconds of an iteration.
+            min_train_timesteps_per_iteration: Minimum trained steps of an iteration.
+            min_sample_timesteps_per_iteration: Minimum sampled steps of an iteration.
             log_gradients: Report norms of gradients.
             custom_stats_cls_lookup: Has no effect.
             record: Write the record of the run below the storage path, where the dashboard and
@@ -212,7 +212,7 @@ class RunningOptions(Section):
             _torch_lr_scheduler_classes: Classes of schedulers of torch, applied after each
                 iteration.
             _validate_config: Check the configuration when it is built.
-            ignored: Options of older releases.
+            ignored: Options from older releases.
         """
         given = dict(locals())
         del given["ignored"]

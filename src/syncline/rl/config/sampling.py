@@ -116,15 +116,15 @@ class SamplingOptions(Section):
             rollout_fragment_length: Steps of each environment between two hand-overs; "auto" makes
                 the batch size exact.
             sample_ahead: Let runners in other processes sample the next batch while the learners
-                train on the present one (PPO, A2C). Its weights are one update older; importance
+                train on the current one (PPO, A2C). Its weights are one update older; importance
                 ratios use the probabilities with which it was sampled, so they stay exact.
             batch_mode: "complete_episodes" ends samples at ends of episodes.
             explore: Draw actions; otherwise take the most probable ones.
             episodes_to_numpy: Episodes in samples hold arrays.
             compress_observations: Has no effect.
             observation_filter: "MeanStdFilter" standardizes observations.
-            exploration_config: Exploration of older releases.
-            older: Names of older releases.
+            exploration_config: Exploration from older releases.
+            older: Option names from older releases.
         """
         given = dict(locals())
         given.update(self._older("env_runners", given.pop("older")))
@@ -135,7 +135,7 @@ class SamplingOptions(Section):
         )
 
     def rollouts(self: ConfigT, **options: Any) -> ConfigT:
-        """Set options of env runners under the names of older releases."""
+        """Set options of env runners under the names from older releases."""
         return self.env_runners(**options)
 
     def exploration(
@@ -144,7 +144,7 @@ class SamplingOptions(Section):
         explore: bool = NotProvided,
         exploration_config: dict[str, Any] = NotProvided,
     ) -> ConfigT:
-        """Set the exploration under the names of older releases."""
+        """Set the exploration under the names from older releases."""
         return self._set(dict(locals()))
 
     def fault_tolerance(
@@ -173,9 +173,9 @@ class SamplingOptions(Section):
             restart_failed_sub_environments: Create an environment again after an exception.
             num_consecutive_env_runner_failures_tolerance: Failures in a row before training stops.
             env_runner_health_probe_timeout_s: Seconds without a step, after `sample_timeout_s`,
-                until a runner is killed and started again.
+                until a runner is killed and restarted.
             env_runner_restore_timeout_s: Seconds a restart may take.
-            older: Names of older releases.
+            older: Option names from older releases.
         """
         given = dict(locals())
         given.update(self._older("fault_tolerance", given.pop("older")))

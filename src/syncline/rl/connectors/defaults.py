@@ -135,7 +135,7 @@ def is_default(connector: ConnectorV2) -> bool:
 
 
 def _preprocessors(config: Any) -> list[ConnectorV2]:
-    """Return the custom preprocessor of older releases, if there is one."""
+    """Return the custom preprocessor from older releases, if there is one."""
     given = config.model_config.get("custom_preprocessor")
     if not given:
         return []

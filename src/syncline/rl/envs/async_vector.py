@@ -44,7 +44,7 @@ class GuardedEnv(gym.Wrapper[Any, Any, Any, Any]):
 
     @property
     def num_restarts(self) -> int:
-        """Number of times that the environment was created again."""
+        """Number of times that the environment was recreated."""
         return self._guard.num_restarts
 
     def saved_state(self) -> bytes | None:
@@ -73,7 +73,7 @@ class GuardedAsyncVectorEnv(gym.vector.AsyncVectorEnv):
 
     @property
     def num_restarts(self) -> int:
-        """Number of environments that were created again after a failure."""
+        """Number of environments that were recreated after a failure."""
         return sum(self.get_attr("num_restarts"))
 
     def get_states(self) -> list[bytes | None]:

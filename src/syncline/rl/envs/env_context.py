@@ -43,7 +43,7 @@ class EnvContext(dict[str, Any]):
         num_workers: int | None = None,
         recreated_worker: bool | None = None,
     ) -> EnvContext:
-        """Return a copy in which the values that are not None replace the present ones."""
+        """Return a copy in which the values that are not None replace the current ones."""
         return EnvContext(
             self if env_config is None else copy.deepcopy(env_config),
             self.worker_index if worker_index is None else worker_index,

@@ -13,7 +13,7 @@ class EnvError(RuntimeError):
 
 
 class StepFailedRecreateEnvError(Exception):
-    """Raise it in `step` or `reset` to have the environment created again, without an error.
+    """Raise it in `step` or `reset` to have the environment recreated, without an error.
 
     For simulators that are known to crash. An environment that always raises it fails after some
     attempts in a row.

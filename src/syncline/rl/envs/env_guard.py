@@ -55,10 +55,10 @@ class FailureHandler:
         self.index = index
         self.name = name
         self._seed: int | None = None
-        self._fresh_seed: int | None = None  # of an environment that was created again
+        self._fresh_seed: int | None = None  # of an environment that was recreated
         self._failures = 0
         self.num_restarts = 0
-        """Number of times that the environment was created again."""
+        """Number of times that the environment was recreated."""
 
     def seeded(self, seed: int | None) -> None:
         """Note the seed of a reset."""
@@ -93,11 +93,11 @@ class FailureHandler:
             ) from error
         if self._failures > MAX_FAILURES_IN_A_ROW:
             raise EnvError(
-                f"{text}\nIt was created again {MAX_FAILURES_IN_A_ROW} times without a successful "
+                f"{text}\nIt was recreated {MAX_FAILURES_IN_A_ROW} times without a successful "
                 f"step since.\n{user_frame(error)}"
             ) from error
         if not requested:
-            logger.warning("%s\nIt is created again.\n%s", text, user_frame(error))
+            logger.warning("%s\nIt is recreated.\n%s", text, user_frame(error))
         try:
             env.close()
         except Exception as close_error:
@@ -145,7 +145,7 @@ class EnvGuard:
 
     @property
     def num_restarts(self) -> int:
-        """Number of times that the environment was created again."""
+        """Number of times that the environment was recreated."""
         return self._failures.num_restarts
 
     # ---- checked calls ----

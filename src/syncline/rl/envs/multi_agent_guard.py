@@ -198,7 +198,7 @@ class GuardedMultiAgentEnv(MultiAgentEnv):
 
     @property
     def num_restarts(self) -> int:
-        """Number of times that the environment was created again."""
+        """Number of times that the environment was recreated."""
         return self._failures.num_restarts
 
     @property

@@ -1,4 +1,4 @@
-"""`GuardedSyncVectorEnv`: environments that are stepped one after the other in this process."""
+"""`GuardedSyncVectorEnv`: environments that are stepped one after another in this process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CHECKED_STEPS = 20
 
 # Without type arguments: it is generic only from gymnasium 1.3 on.
 class GuardedSyncVectorEnv(gym.vector.SyncVectorEnv):
-    """Steps environments one after the other, and resets those that ended in the same step."""
+    """Steps environments one after another, and resets those that ended in the same step."""
 
     def __init__(self, guards: Sequence[EnvGuard]) -> None:
         self._guards = list(guards)
@@ -50,7 +50,7 @@ class GuardedSyncVectorEnv(gym.vector.SyncVectorEnv):
 
     @property
     def num_restarts(self) -> int:
-        """Number of environments that were created again after a failure."""
+        """Number of environments that were recreated after a failure."""
         return sum(guard.num_restarts for guard in self._guards)
 
     def reset(

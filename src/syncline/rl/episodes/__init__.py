@@ -1,7 +1,7 @@
 """Episodes as objects, for programs: callbacks, connectors, recordings, offline data.
 
 The built-in path samples fragments and needs none of this. Files: `items` (nested values of steps),
-`older_values` (attributes of older releases), `lookback` (a sequence with values from before its
+`older_values` (attributes from older releases), `lookback` (a sequence with values from before its
 start), `episode_values`, `single_agent_episode`, `multi_agent_episode`, `multi_agent_getters`
 (values of several agents by step), `multi_agent_parts` (cutting and joining), and `from_fragments`
 (episodes of what runners sampled).

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class OlderValues:
-    """The part of `SingleAgentEpisode` that only callbacks of older releases use.
+    """The part of `SingleAgentEpisode` that only callbacks from older releases use.
 
     What they store belongs to `custom_data`; numbers in `custom_metrics` get into the results.
     """

@@ -139,7 +139,7 @@ class LearnerGroup(Checkpointable):
         return state
 
     def set_state(self, state: StateDict) -> None:
-        """Set what `get_state` returned."""
+        """Restore the state that `get_state` returned."""
         self.weights_version = state.get("weights_version", self.weights_version)
         if COMPONENT_LEARNER in state:
             self._learner.set_state(state[COMPONENT_LEARNER])

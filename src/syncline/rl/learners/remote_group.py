@@ -40,7 +40,7 @@ MAX_RESTARTS_IN_A_ROW = 3
 class RemoteLearnerGroup(LearnerGroup):
     """Learners in other processes; the modules in this process are copies for acting.
 
-    If a learner dies, all are started again with the state before the update, which is then
+    If a learner dies, all are restarted with the state before the update, which is then
     repeated: the result is that of an undisturbed run.
 
     Args:
@@ -116,7 +116,7 @@ class RemoteLearnerGroup(LearnerGroup):
             api.kill(learner)
         self.num_restarts += 1
         logger.warning(
-            "A learner died. All %d learners are started again with %s: %s",
+            "A learner died. All %d learners are restarted with %s: %s",
             self.config.num_learners,
             "the state before the update, which is repeated"
             if state is not None
@@ -191,7 +191,7 @@ class RemoteLearnerGroup(LearnerGroup):
 
     @property
     def local_modules(self) -> MultiRLModule:
-        """Copies of the modules in this process, with the present weights."""
+        """Copies of the modules in this process, with the current weights."""
         self.get_weights()
         modules: MultiRLModule = self._learner.module
         return modules
@@ -280,7 +280,7 @@ class RemoteLearnerGroup(LearnerGroup):
         return state
 
     def set_state(self, state: StateDict) -> None:
-        """Set what `get_state` returned."""
+        """Restore the state that `get_state` returned."""
         self.weights_version = state.get("weights_version", self.weights_version)
         if COMPONENT_LEARNER in state:
             self._all("set_state", api.put(state[COMPONENT_LEARNER]))

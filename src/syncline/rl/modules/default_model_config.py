@@ -101,7 +101,7 @@ class DefaultModelConfig:
     use_attention: bool = False
     """Add a GTrXL (gated transformer with memory) after the encoder."""
     attention_num_transformer_units: int = 1
-    """Number of transformer units, one after the other."""
+    """Number of transformer units, one after another."""
     attention_dim: int = 64
     """Size of the input and output of each unit."""
     attention_num_heads: int = 1

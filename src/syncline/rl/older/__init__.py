@@ -1,4 +1,4 @@
-"""The API of older releases, on the present modules and learners.
+"""The API from older releases, on the current modules and learners.
 
 Files: `policy` (a module as a policy), `policy_spec`, `sample_batch` (rows by column),
 `view_requirement`, `model_config` (options of networks), `registered` (names of classes),

@@ -1,4 +1,4 @@
-"""Options of networks in older releases, and the present ones for them."""
+"""Options of networks in older releases, and the current ones for them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ RENAMED = {
     "fcnet_weights_initializer_config": "fcnet_kernel_initializer_kwargs",
     "fcnet_bias_initializer_config": "fcnet_bias_initializer_kwargs",
 }
-"""Names of options, and their present names."""
+"""Names of options, and their current names."""
 
 _UNUSED = frozenset({"_time_major", "no_final_linear", "encoder_latent_dim", "always_check_shapes"})
 _IMAGES = frozenset({"framestack", "dim", "grayscale", "zero_mean"})
@@ -66,7 +66,7 @@ _IMAGES = frozenset({"framestack", "dim", "grayscale", "zero_mean"})
 
 
 def converted(model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the present options of networks for those of older releases."""
+    """Return the current options of networks for those from older releases."""
     made: dict[str, Any] = {}
     for name, value in model.items():
         if name in _UNUSED or name in _IMAGES or name == "lstm_use_prev_action_reward":
@@ -78,6 +78,6 @@ def converted(model: Mapping[str, Any]) -> dict[str, Any]:
         made.update(lstm_use_prev_action=True, lstm_use_prev_reward=True)
     if made.get("custom_model") or made.get(
         "custom_action_dist"
-    ):  # networks of older releases read the older names
+    ):  # networks from older releases read the older names
         made["older_model"] = {**MODEL_DEFAULTS, **model}
     return made

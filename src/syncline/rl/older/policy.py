@@ -154,7 +154,7 @@ class Policy:
         return {"weights": self.get_weights()}
 
     def set_state(self, state: StateDict) -> None:
-        """Set what `get_state` returned."""
+        """Restore the state that `get_state` returned."""
         self.set_weights(state["weights"])
 
     # -- files

@@ -1,4 +1,4 @@
-"""Preprocessors of older releases: from observations to flat arrays."""
+"""Preprocessors from older releases: from observations to flat arrays."""
 
 from __future__ import annotations
 

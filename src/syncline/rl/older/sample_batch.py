@@ -1,4 +1,4 @@
-"""`SampleBatch` and `MultiAgentBatch`: rows by column, in the form of older releases."""
+"""`SampleBatch` and `MultiAgentBatch`: rows by column, in the form from older releases."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ class MultiAgentBatch:
 
 
 def concat_samples(samples: Sequence[Any]) -> Any:
-    """Return the rows of batches, one after the other.
+    """Return the rows of batches, one after another.
 
     Raises:
         ValueError: They have different columns.

@@ -1,4 +1,4 @@
-"""Trainers of older releases: names, default dictionaries, and classes from functions."""
+"""Trainers from older releases: names, default dictionaries, and classes from functions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from syncline.rl.older.model_config import MODEL_DEFAULTS
 from syncline.tune.registry import get_trainable_cls
 
 _PRESENT = {RENAMED[name]: name for name in sorted(OLDER_NAMES, reverse=True)}
-"""Older names by present attributes; of several, the first in the alphabet."""
+"""Older names by current attributes; of several, the first in the alphabet."""
 _PREFERRED = {
     "num_env_runners": "num_workers",
     "num_envs_per_env_runner": "num_envs_per_worker",
@@ -28,7 +28,7 @@ _PREFERRED = {
 
 
 def default_config(algorithm: type[Algorithm]) -> dict[str, Any]:
-    """Return the options of an algorithm as a dictionary with the names of older releases."""
+    """Return the options of an algorithm as a dictionary with the names from older releases."""
     given = algorithm.get_default_config().to_dict()
     made: dict[str, Any] = {}
     for name, value in given.items():
@@ -87,7 +87,7 @@ def build_trainer(
 
     Args:
         name: Name of the class.
-        default_config: Options, as a dictionary with the names of older releases.
+        default_config: Options, as a dictionary with the names from older releases.
         default_policy: None. Losses belong to learners: see the error.
         validate_config: Called with the configuration.
         get_policy_class: None, as `default_policy`.
@@ -113,7 +113,7 @@ def build_trainer(
         if given:
             raise ValueError(
                 f"build_trainer(name={name!r}, {given}=…) is not supported: there are no policies "
-                f"and execution plans of older releases any more. {remedy}"
+                f"and execution plans from older releases any more. {remedy}"
             )
 
     def get_default_config(cls: type[Algorithm]) -> AlgorithmConfig:
@@ -137,9 +137,9 @@ def build_trainer(
 
 
 COMMON_CONFIG: dict[str, Any] = default_config(Algorithm)
-"""Options that all algorithms have, under the names of older releases."""
+"""Options that all algorithms have, under the names from older releases."""
 PPO_DEFAULT_CONFIG: dict[str, Any] = default_config(PPO)
-"""Options of PPO, under the names of older releases."""
+"""Options of PPO, under the names from older releases."""
 DQN_DEFAULT_CONFIG: dict[str, Any] = default_config(DQN)
 """Options of DQN, likewise."""
 SAC_DEFAULT_CONFIG: dict[str, Any] = default_config(SAC)

@@ -1,4 +1,4 @@
-"""`ViewRequirement`: what a network of older releases asks for of earlier or later steps."""
+"""`ViewRequirement`: what a network from older releases asks for of earlier or later steps."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class AsyncPlan(Dispatcher[Event, list[Instruction]], handles=Event):
     """Not thread-safe.
 
     Args:
-        batch_steps: Least environment steps of a batch.
+        batch_steps: Minimum environment steps of a batch.
         buffer: Holds batches.
         requests_per_runner: Fragments that a runner is asked for at the same time.
         learner_slots: Batches that the learners may have at the same time.

@@ -62,7 +62,7 @@ class BatchBuffer:
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Set what `get_state` returned."""
+        """Restore the state that `get_state` returned."""
         self._left = dict(state["left"])
         if self._random is not None and state["random"] is not None:
             self._random.bit_generator.state = state["random"]

@@ -179,7 +179,7 @@ class AsyncDriver:
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Set what `get_state` returned."""
+        """Restore the state that `get_state` returned."""
         self.plan.set_state(state["plan"])
         self._fragments = dict(state["fragments"])
         self._next_fragment = state["next_fragment"]

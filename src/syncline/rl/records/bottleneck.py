@@ -23,7 +23,7 @@ PARTS: Mapping[str, str] = {
 RECENT = 20
 """Iterations whose times are added up: one alone may contain an evaluation."""
 _FULL = 0.85
-"""Share of its time from which a learner that works beside the runners limits."""
+"""Fraction of its time from which a learner that works beside the runners limits."""
 _NONE_LIMITS = 0.3
 """Largest share below which no part limits."""
 
@@ -33,7 +33,7 @@ class Bottleneck:
     """Where the time goes."""
 
     rows: Mapping[str, Mapping[str, float]]
-    """Share of each of `PARTS`: one row, "iteration", if sampling and learning take turns, else
+    """Fraction of each of `PARTS`: one row, "iteration", if sampling and learning take turns, else
     "env runners" and "learner".
     """
     limit: str

@@ -94,7 +94,7 @@ def play_episodes(
     seed: int | None = None,
     with_frames: bool = True,
 ) -> list[PlayedEpisode]:
-    """Play episodes in this process with the present policy of an algorithm.
+    """Play episodes in this process with the current policy of an algorithm.
 
     Args:
         algorithm: The algorithm.

@@ -1,6 +1,6 @@
 """Env runners: from modules and environments to fragments.
 
-Files: `exploration` (noise of older releases), `noise` (random numbers of each environment),
+Files: `exploration` (noise from older releases), `noise` (random numbers of each environment),
 `actions` (from modules' actions to environments'), `sample` (what a runner hands over),
 `sampling_results` (results of samples), `episode_sampling` (`sample()` of programs),
 `single_agent_env_runner` (the loop), `external_env_runner` (simulators that act themselves),

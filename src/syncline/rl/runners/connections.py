@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Connections:
-    """The program's connectors of a runner; they run on its present episodes, once a step.
+    """The program's connectors of a runner; they run on its current episodes, once a step.
 
     The runner and the module do the work of default connectors on whole columns, so only the pieces
     between the first and the last one of the program run here.

@@ -40,15 +40,15 @@ class EpisodeHooks:
         self._places: list[int] = []
         """Their environments."""
         self._chunks: dict[int, list[Any]] = {}
-        """Parts of present episodes that `sample()` returned, by environment."""
+        """Parts of current episodes that `sample()` returned, by environment."""
         self._collected: _Collected | None = None
 
     def _present(self) -> dict[int, Any]:
-        """Return the present episodes by environment."""
+        """Return the current episodes by environment."""
         raise NotImplementedError
 
     def _replace(self, place: int, episode: Any) -> None:
-        """Put an episode in place of a present one."""
+        """Put an episode in place of a current one."""
         raise NotImplementedError
 
     # -- hooks
@@ -76,7 +76,7 @@ class EpisodeHooks:
         self._places.append(place)
 
     def _log_custom_metrics(self, episode: Any) -> None:
-        """Log what callbacks of older releases stored as `custom_metrics`."""
+        """Log what callbacks from older releases stored as `custom_metrics`."""
         window = self._runner.config.metrics_num_episodes_for_smoothing
         for name, value in episode.custom_data.get("custom_metrics", {}).items():
             for reduce in ("mean", "min", "max"):
@@ -118,7 +118,7 @@ class EpisodeHooks:
         return [each for each in made.samples if id(each) not in others]
 
     def collected_with_parts(self, lookback: int) -> list[Any]:
-        """Return the episodes that ended and the parts of present ones, which begin new parts with
+        """Return the episodes that ended and the parts of current ones, which begin new parts with
         so many steps as lookback.
         """
         made, self._collected = self._collected, None
@@ -141,7 +141,7 @@ class _Collected:
 
 
 class EpisodeTracker(EpisodeHooks):
-    """The present episode of each environment.
+    """The current episode of each environment.
 
     Only runners whose callbacks or connectors need episodes have one: it costs microseconds a step.
 
@@ -239,7 +239,7 @@ class EpisodeTracker(EpisodeHooks):
         return connections.observe(self._runner.module, episodes, explore=self.explore)
 
     def get_state(self) -> list[dict[str, Any]]:
-        """Return the states of the present episodes."""
+        """Return the states of the current episodes."""
         return [episode.get_state() for episode in self.episodes]
 
     def set_state(self, states: list[dict[str, Any]]) -> None:

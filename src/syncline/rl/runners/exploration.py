@@ -1,4 +1,4 @@
-"""Exploration of older releases: `exploration_config={"type": …}`.
+"""Exploration from older releases: `exploration_config={"type": …}`.
 
 Covered: Gaussian and Ornstein-Uhlenbeck noise on actions, uniform first steps. The other types are
 what algorithms do by themselves, and become their options (`config/exploration_options`).
@@ -112,7 +112,7 @@ class NoiseOnActions:
         return {"process": self._process, "step": self._step}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Set what `get_state` returned."""
+        """Restore the state that `get_state` returned."""
         self._process, self._step = state["process"], state["step"]
 
 

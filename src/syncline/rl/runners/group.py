@@ -454,7 +454,7 @@ class EnvRunnerGroup:
         if verdict is Verdict.REPORT:
             logger.warning(
                 "%s\nIts limit is `sample_timeout_s=%s`. Waiting goes on; if it takes no step for "
-                "%s s, it is killed and started again.",
+                "%s s, it is killed and restarted.",
                 handle.describe(),
                 limit,
                 (limit or 0.0) + grace,
@@ -490,7 +490,7 @@ class EnvRunnerGroup:
             config.delay_between_env_runner_restarts_s,
         )
         self.num_remote_worker_restarts += 1
-        logger.warning("Env runner %d died and is started again in %.2f s: %s", index, delay, error)
+        logger.warning("Env runner %d died and is restarted in %.2f s: %s", index, delay, error)
         self._observe("env_runner_restarted", runner=index, delay_s=delay, error=str(error)[:2000])
         self._sleep(delay)
         if not self._remotes[index].restart():

@@ -219,7 +219,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
         self.make_acting()
 
     def make_acting(self) -> None:
-        """Create the steps from observations to actions, for the present modules."""
+        """Create the steps from observations to actions, for the current modules."""
         self._acting: dict[str, ActingPolicy] = {}
         self._initial: dict[str, Any] = {}
         self._to_env: dict[str, Any] = {}
@@ -261,7 +261,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
         }
 
     def _abandon_episode(self, state: _EnvState) -> None:
-        """Begin a new episode; the steps of the present one that were not handed over are lost."""
+        """Begin a new episode; the steps of the current one that were not handed over are lost."""
         for key in [key for key in self._trajectories if key[0] == state.place]:
             del self._trajectories[key]
         state.episode += 1

@@ -56,7 +56,7 @@ class MultiAgentEnvs:
 
 
 class MultiAgentEpisodeTracker(EpisodeHooks):
-    """The present episode of each environment.
+    """The current episode of each environment.
 
     Only runners whose callbacks, connectors or mapping function need episodes have one.
 
@@ -84,7 +84,7 @@ class MultiAgentEpisodeTracker(EpisodeHooks):
         self._spaces = spaces
         self._map = map_to_module
         self.episodes: dict[int, MultiAgentEpisode] = {}
-        """Present episodes, by environment."""
+        """Current episodes, by environment."""
 
     def create(self, place: int, id_: str) -> None:
         """Make the next episode of an environment, before its reset."""
@@ -152,7 +152,7 @@ class MultiAgentEpisodeTracker(EpisodeHooks):
         return dict(zip(obs, found, strict=True))
 
     def get_state(self) -> Any:
-        """Return the states of the present episodes."""
+        """Return the states of the current episodes."""
         states = {place: episode.get_state() for place, episode in self.episodes.items()}
         return copy.deepcopy(states)
 

@@ -2,7 +2,7 @@
 
 Covered: calls in order, samples through shared memory, the log of calls since the last known state
 of the environments, and the replay of that log by a new process. Not covered: when a runner is
-given up or started again (`group`).
+given up or restarted (`group`).
 """
 
 from __future__ import annotations

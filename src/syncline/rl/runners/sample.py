@@ -53,7 +53,7 @@ class Sample:
     connectors: Any = None
     """Changes of the runner's connectors, for merging; None if there is nothing to merge."""
     env_restarts: int = 0
-    """Environments that were created again after an error."""
+    """Environments that were recreated after an error."""
     runner: int = 0
     """Index of the runner; 0 is that of the algorithm's process."""
     pid: int = 0

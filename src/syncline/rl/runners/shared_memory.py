@@ -53,7 +53,7 @@ class StoredSample(NamedTuple):
     capacity: int
     """Size of the memory in bytes."""
     bounds: tuple[int, ...]
-    """Start and stop of each array, one after the other."""
+    """Start and stop of each array, one after another."""
 
 
 class SampleWriter:

@@ -170,7 +170,7 @@ class SingleAgentEnvRunner(EpisodeSampling):
         self.make_acting()
 
     def make_acting(self) -> None:
-        """Create the step from observations to actions, for the present module."""
+        """Create the step from observations to actions, for the current module."""
         self._acting: ActingPolicy = exploring(self.module, self.config)
         self._initial_state: Tree = None
         if self.module.is_stateful():

@@ -1,4 +1,4 @@
-"""Schedules of older releases: values that change with the number of steps."""
+"""Schedules from older releases: values that change with the number of steps."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def test_buffer_has_sequences_and_evaluation_acts_greedily():
     [
         ({"model_size": "mnii"}, "Did you mean 'mini'"),
         ({"train_critic": False}, "needs the critic"),
-        ({"use_curiosity": True}, "not built"),
+        ({"use_curiosity": True}, "not implemented"),
         ({"batch_length_T": 0}, "at least 1"),
         ({"replay_buffer_config": {"capacity": 60}}, "at least 66"),
         ({"replay_buffer_config": {"type": "PrioritizedEpisodeReplayBuffer"}}, "uniformly"),

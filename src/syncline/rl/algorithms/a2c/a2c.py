@@ -1,6 +1,6 @@
 """A2C: advantage actor-critic (Mnih et al. 2016, https://arxiv.org/abs/1602.01783), synchronous.
 
-Samples a batch with the present policy and takes one step on its policy gradient. Not included:
+Samples a batch with the current policy and takes one policy gradient step. Not included:
 asynchronous gradients (A3C); IMPALA and APPO are the asynchronous algorithms.
 """
 
@@ -57,8 +57,8 @@ class A2CConfig(AlgorithmConfig):
             lambda_: Lambda of GAE; 1 for n-step returns up to the end of the fragment.
             vf_loss_coeff: Coefficient of the value loss.
             entropy_coeff: Coefficient of the entropy bonus, or a schedule.
-            microbatch_size: Rows whose gradients are computed at once, to save memory; the
-                gradients of a batch are summed before the step. None for the whole batch.
+            microbatch_size: Rows per gradient computation, to save memory; the gradients of a batch
+                are summed before the step. None for the whole batch.
             kwargs: Options of all algorithms.
         """
         given = dict(locals())
@@ -97,6 +97,6 @@ class A2C(Algorithm):
         return A2CConfig()
 
     def training_step(self) -> None:
-        """Sample a batch, take one step on it, and hand the new weights to the runners."""
+        """Sample a batch, take one step on it, and send the new weights to the runners."""
         self.update(samples=self.sample_batch(self.config.total_train_batch_size))
         self.env_runner_group.sync_weights(from_worker_or_learner_group=self.learner_group)

@@ -1,7 +1,7 @@
 """AlphaZero: search with a network that learns from the search.
 
 Files: `alpha_zero`, `simulator` (positions of games), `search` (the trees), `alpha_zero_env_runner`
-(games against oneself), `ranked_rewards`, `torch`.
+(self-play), `ranked_rewards`, `torch`.
 """
 
 from syncline.rl.algorithms.alpha_zero.alpha_zero import AlphaZero, AlphaZeroConfig

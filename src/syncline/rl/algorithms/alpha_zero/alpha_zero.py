@@ -1,9 +1,9 @@
-"""AlphaZero (Silver et al. 2017, https://arxiv.org/abs/1712.01815): games against oneself by
-tree search, and a network that learns the searches' policies and the games' outcomes.
+"""AlphaZero (Silver et al. 2017, https://arxiv.org/abs/1712.01815): self-play with tree search, and
+a network that learns the policies of the searches and the outcomes of the games.
 
-Plays games of several agents in turns, and environments with one agent, which with ranked rewards
-(Laterre et al. 2018, https://arxiv.org/abs/1807.01672) compete with their own recent returns. Not
-included: reuse of trees for the next move, symmetries, chance.
+Supports turn-based games of several agents and environments with one agent. With ranked rewards
+(Laterre et al. 2018, https://arxiv.org/abs/1807.01672) a single agent competes with its own recent
+returns. Not included: reuse of trees for the next move, symmetries, stochastic transitions.
 """
 
 from __future__ import annotations
@@ -89,16 +89,16 @@ class AlphaZeroConfig(AlgorithmConfig):
         """Set hyperparameters.
 
         Args:
-            mcts_config: `num_simulations` for a move; `puct_coefficient`; `temperature`, the
-                exponent of the visits (1 / tau of the paper); `argmax_tree_policy` for the most
+            mcts_config: `num_simulations` per move; `puct_coefficient`; `temperature`, the
+                exponent of the visits (1 / tau in the paper); `argmax_tree_policy` to play the most
                 visited moves; noise at the root: `add_dirichlet_noise`, `dirichlet_epsilon` (its
-                share), `dirichlet_noise` (its concentration). Given keys are merged.
+                weight), `dirichlet_noise` (its concentration). Keys are merged into the defaults.
             ranked_rewards: For environments with one agent: `enable`, `percentile` of the last
-                `buffer_max_length` returns, above which an episode counts as a victory.
-            replay_buffer_config: `capacity` in games; given keys are merged.
+                `buffer_max_length` returns above which an episode counts as a win.
+            replay_buffer_config: `capacity` in games; keys are merged into the defaults.
             num_steps_sampled_before_learning_starts: Moves before the first update.
             vf_loss_coeff: Coefficient of the value loss.
-            store_buffer_in_checkpoints: Save the buffer, so that a restored run continues exactly.
+            store_buffer_in_checkpoints: Save the buffer so that a restored run continues exactly.
             kwargs: Options of all algorithms.
         """
         given = dict(locals())
@@ -110,7 +110,7 @@ class AlphaZeroConfig(AlgorithmConfig):
         return self._set(given)
 
     def update_from_dict(self: ConfigT, config_dict: Mapping[str, Any]) -> ConfigT:
-        """Set options from a dictionary; dictionaries within are merged."""
+        """Set options from a dictionary; nested dictionaries are merged."""
         for key in ("mcts_config", "ranked_rewards", "replay_buffer_config"):
             if isinstance(config_dict.get(key), Mapping):
                 config_dict = {**config_dict, key: {**getattr(self, key), **config_dict[key]}}
@@ -127,8 +127,8 @@ class AlphaZeroConfig(AlgorithmConfig):
             raise ValueError("`mcts_config['num_simulations']` must be at least 1.")
         if self.batch_mode != "complete_episodes":
             raise ValueError(
-                f"AlphaZero learns from outcomes of games: `batch_mode={self.batch_mode!r}` must "
-                "be 'complete_episodes'."
+                "AlphaZero learns from the outcomes of games: "
+                f"`batch_mode={self.batch_mode!r}` must be 'complete_episodes'."
             )
         if self.num_learners:
             raise ValueError(
@@ -137,7 +137,7 @@ class AlphaZeroConfig(AlgorithmConfig):
             )
 
     def get_default_rl_module_spec(self) -> RLModuleSpec:
-        """Return the specification of a network with priors and values."""
+        """Return the specification of a network that computes priors and values."""
         return RLModuleSpec(module_class=AlphaZeroTorchRLModule)
 
     def get_default_learner_class(self) -> type[AlphaZeroTorchLearner]:
@@ -172,7 +172,7 @@ class AlphaZero(Algorithm):
     # -- training
 
     def training_step(self) -> None:
-        """Play games, keep their moves, and train on moves of recent games."""
+        """Play games, store their moves, and train on moves of recent games."""
         config = self.config
         runners = max(config.num_env_runners, 1)
         with self.metrics.log_time(("timers", "env_runner_sampling_timer")):
@@ -192,7 +192,7 @@ class AlphaZero(Algorithm):
         self.env_runner_group.sync_weights(from_worker_or_learner_group=self.learner_group)
 
     def _threshold(self) -> float | None:
-        """Return the return that counts as a victory; None without ranked rewards."""
+        """Return the threshold of returns that count as a win; None without ranked rewards."""
         return self._ranked.threshold() if self._is_ranked else None
 
     @property
@@ -201,7 +201,7 @@ class AlphaZero(Algorithm):
         return bool(self.config.ranked_rewards["enable"]) and has_one_agent
 
     def _keep(self, samples: Sequence[Sample]) -> None:
-        """Keep the moves of finished games, and their returns."""
+        """Store the moves and returns of finished games."""
         for sample in samples:
             self._ranked.add(episode.episode_return for episode in sample.episodes)
         for fragment in fragments_of(samples)[DEFAULT_MODULE_ID]:
@@ -220,20 +220,20 @@ class AlphaZero(Algorithm):
                 begin = end
 
     def _draw(self) -> dict[str, Tree]:
-        """Return `train_batch_size` moves of the kept games, or all if there are fewer."""
+        """Return `train_batch_size` moves of the stored games, or all if there are fewer."""
         rows = stack_trees(lambda parts: np.concatenate(list(parts)), list(self._episodes))
         count = len(rows[Columns.VALUE_TARGETS])
         size = min(self.config.train_batch_size_per_learner, count)
         places = np.sort(self._random.choice(count, size, replace=False))
         drawn: dict[str, Tree] = map_tree(lambda leaf: leaf[places], rows)
-        # Values come first: they say how many rows there are, whatever the observations are.
+        # Values come first because their length is the number of rows for any observation space.
         return {Columns.VALUE_TARGETS: drawn.pop(Columns.VALUE_TARGETS), **drawn}
 
     # -- playing
 
     @property
     def player(self) -> AlphaZeroEnvRunner:
-        """The runner in this process, with the present weights."""
+        """Return the local runner with the current weights."""
         if self._player is None:
             local = self.env_runner_group.local_env_runner
             if local is None:
@@ -245,12 +245,12 @@ class AlphaZero(Algorithm):
     def search_policies(
         self, states: Sequence[Any], observations: Sequence[Any], players: Sequence[Any] = ()
     ) -> np.ndarray:
-        """Return the policies [G, A] that searches find for positions, without noise.
+        """Return the search policies [G, A] for positions, without noise.
 
         Args:
             states: `env.get_state()` of each position.
-            observations: What the player in turn observes there.
-            players: Who acts next; not needed with one agent.
+            observations: Observation of the player to move in each position.
+            players: Player to move in each position; not needed with one agent.
         """
         simulator = self.player.simulator
         roots: list[Position] = [
@@ -274,7 +274,7 @@ class AlphaZero(Algorithm):
         return state
 
     def set_state(self, state: StateDict) -> None:
-        """Continue from a state."""
+        """Restore a state."""
         super().set_state(state)
         if "random" in state:
             self._random.bit_generator.state = state["random"]

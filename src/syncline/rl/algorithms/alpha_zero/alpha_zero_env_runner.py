@@ -1,4 +1,4 @@
-"""`AlphaZeroEnvRunner`: plays games with searches and records what the searches found."""
+"""`AlphaZeroEnvRunner`: plays games with tree search and records the search policies."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from syncline.rl.runners.noise import generator, seed_or_random
 from syncline.rl.runners.sample import EpisodeResult, Sample, SampleTimes
 
 MCTS_POLICIES = "mcts_policies"
-"""Column of the policies that searches found, [B, A]."""
+"""Column of the search policies, [B, A]."""
 
 
 @dataclass(kw_only=True)
 class _Move:
-    """A move of a game, and what is known of it at once."""
+    """A move of a game, before its outcome is known."""
 
     position: Position
     action: int
@@ -40,10 +40,10 @@ class _Move:
 
 @dataclass(kw_only=True)
 class _Game:
-    """A game that is played."""
+    """A game in progress."""
 
     number: int
-    """Global index of its place among all games that are played at once."""
+    """Global index among all games that run concurrently."""
     random: np.random.Generator
     position: Position
     began: float
@@ -51,7 +51,7 @@ class _Game:
 
 
 class AlphaZeroEnvRunner:
-    """Plays `num_envs_per_env_runner` games at once, on one environment.
+    """Plays `num_envs_per_env_runner` games concurrently on one environment.
 
     Args:
         config: The algorithm's options.
@@ -97,16 +97,16 @@ class AlphaZeroEnvRunner:
         return {DEFAULT_MODULE_ID: (simulator.observation_space, simulator.action_space)}
 
     def share_modules(self, modules: MultiRLModule) -> None:
-        """Evaluate positions with the learner's own module."""
+        """Evaluate positions with the module of the learner."""
         self.module = modules
 
     # -- playing
 
     def search(self, *, threshold: float | None = None, noise: bool = False) -> Search:
-        """Return a search with the present weights.
+        """Return a search with the current weights.
 
         Args:
-            threshold: Return that counts as a victory; None without ranked rewards.
+            threshold: Return that counts as a win; None without ranked rewards.
             noise: Add noise at the roots, for exploration.
         """
         given = self.config.mcts_config
@@ -128,11 +128,11 @@ class AlphaZeroEnvRunner:
     def sample_complete(
         self, least_steps: int, *, threshold: float | None = None, **_: Any
     ) -> Sample:
-        """Play until finished games have `least_steps` moves; other games wait for the next call.
+        """Play until finished games have `least_steps` moves; the next call continues the others.
 
         Args:
-            least_steps: Least number of moves.
-            threshold: Return that counts as a victory; None without ranked rewards.
+            least_steps: Minimum number of moves.
+            threshold: Return that counts as a win; None without ranked rewards.
         """
         if not self._games:
             first = max(self.worker_index - 1, 0) * self.num_envs
@@ -150,7 +150,7 @@ class AlphaZeroEnvRunner:
         return self._hand_over(finished, threshold, self._clock() - began)
 
     def sample_episodes(self, count: int, *, explore: bool | None = None, **_: Any) -> Sample:
-        """Play `count` games, without noise and with the most visited moves unless `explore`."""
+        """Play `count` games; unless `explore`, without noise and with the most visited moves."""
         explore = self.config.explore if explore is None else explore
         began = self._clock()
         search = self.search(noise=explore)
@@ -212,7 +212,7 @@ class AlphaZeroEnvRunner:
         )
 
     def _fragment(self, games: list[_Game], threshold: float | None) -> Fragment:
-        """Return the moves of finished games, one after the other, as one trajectory."""
+        """Return the moves of finished games, concatenated to one trajectory."""
         moves = [move for game in games for move in game.moves]
         ends = np.cumsum([len(game.moves) for game in games]) - 1
         terminated = np.zeros((len(moves), 1), bool)
@@ -253,7 +253,7 @@ class AlphaZeroEnvRunner:
         self.weights_version = version
 
     def get_state(self) -> dict[str, Any]:
-        """Return the games that are played, with their random numbers."""
+        """Return the games in progress with their random states."""
         return {"games": copy.deepcopy(self._games)}
 
     def set_state(self, state: dict[str, Any]) -> bool:
@@ -271,7 +271,7 @@ class AlphaZeroEnvRunner:
 
 
 def edge_reward(position: Position, threshold: float | None) -> float:
-    """Return the reward of the step to a position; with a threshold only the end has one."""
+    """Return the reward of the step to a position; with a threshold, only the last step has one."""
     if threshold is None:
         return position.reward
     return ranked(sum(position.returns.values()), threshold) if position.is_over else 0.0
@@ -280,7 +280,7 @@ def edge_reward(position: Position, threshold: float | None) -> float:
 def value_targets(
     moves: Sequence[Any], end: Position, gamma: float, threshold: float | None
 ) -> list[float]:
-    """Return z of every move: the discounted rewards from it on, for the player who made it.
+    """Return z of every move: its discounted future rewards for the player who made it.
 
     Rewards of another player count as losses.
     """

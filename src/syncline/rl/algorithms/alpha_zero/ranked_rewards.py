@@ -14,8 +14,8 @@ class RankedRewards:
     """Returns of recent episodes.
 
     Args:
-        percentile: Share of these returns, in percent, that an episode has to reach.
-        length: Episodes to remember.
+        percentile: Percentile of these returns that an episode must reach.
+        length: Number of episodes to remember.
     """
 
     def __init__(self, percentile: float, length: int) -> None:
@@ -27,7 +27,7 @@ class RankedRewards:
         self._returns.extend(returns)
 
     def threshold(self) -> float:
-        """Return the return that counts as a victory; minus infinity without episodes."""
+        """Return the threshold of returns that count as a win; minus infinity without episodes."""
         if not self._returns:
             return -np.inf
         return float(np.percentile(np.array(self._returns), self._percentile))

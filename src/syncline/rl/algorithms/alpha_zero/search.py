@@ -1,9 +1,9 @@
-"""Monte-Carlo tree search of many games at once, with a network in place of rollouts.
+"""Batched Monte-Carlo tree search of many games, with a network instead of rollouts.
 
-Silver et al. 2017 (https://arxiv.org/abs/1712.01815): in each simulation every game walks down its
-tree by argmax_a Q(s, a) + c P(s, a) sqrt(1 + sum_b N(s, b)) / (1 + N(s, a)), where Q is 0 for
-actions without visits, adds one position, and the network evaluates the new positions of all games
-in one call. Trees are arrays, so that selection and backup of all games are a few array operations.
+Silver et al. 2017 (https://arxiv.org/abs/1712.01815): in each simulation every game descends its
+tree by argmax_a Q(s, a) + c P(s, a) sqrt(1 + sum_b N(s, b)) / (1 + N(s, a)) and adds one position;
+Q is 0 for unvisited actions. The network evaluates the new positions of all games in one call.
+Trees are arrays, so selection and backup of all games take a few array operations.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from syncline.rl.algorithms.alpha_zero.simulator import Position, Simulator
 
 Evaluate = Callable[[Sequence[Position]], tuple[np.ndarray, np.ndarray]]
-"""Returns priors [B, A] and values [B] of positions, for the player who acts."""
+"""Returns priors [B, A] and values [B] of positions for the player to move."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,22 +24,22 @@ class SearchOptions:
     """Options of a search."""
 
     simulations: int
-    """Simulations for a move."""
+    """Simulations per move."""
     puct: float
     """c: weight of exploration."""
     gamma: float = 1.0
     """Discount of later rewards."""
     noise_share: float = 0.0
-    """Share of Dirichlet noise in the priors of the root."""
+    """Weight of Dirichlet noise in the priors of the root."""
     noise_concentration: float = 0.03
-    """Concentration of that noise; small values prefer few actions."""
+    """Concentration of the noise; small values favor few actions."""
 
 
 class Search:
     """The trees of G games.
 
     Args:
-        simulator: Makes the positions after actions.
+        simulator: Computes the positions after actions.
         evaluate: The network.
         options: Options of the search.
         edge_reward: Reward of the step to a position.
@@ -73,7 +73,7 @@ class Search:
         self._value_sums = np.zeros(shape)
         self._priors = np.zeros(shape)
         self._rewards = np.zeros(shape)
-        self._signs = np.ones(shape)  # -1 if another player acts after the action
+        self._signs = np.ones(shape)  # -1 if the action passes the turn to another player
         self._children = np.full(shape, -1, np.int64)
         self._masks = np.zeros(shape, bool)
         self._is_over = np.zeros((games, nodes), bool)
@@ -104,7 +104,7 @@ class Search:
     def _simulate(self) -> None:
         path = self._select()
         values = np.zeros(len(self._positions))
-        # The deepest step of each game is the last one that it takes part in.
+        # The deepest step of each game is its last one.
         ends: dict[int, tuple[int, int]] = {}
         for games, at, chosen in path:
             for game, node, action in zip(games, at, chosen, strict=True):
@@ -157,7 +157,7 @@ class Search:
     def _back_up(
         self, path: list[tuple[np.ndarray, np.ndarray, np.ndarray]], values: np.ndarray
     ) -> None:
-        """Add the values of the leaves to all steps on the way to them."""
+        """Add the values of the leaves to all steps on their paths."""
         for games, nodes, actions in reversed(path):
             at = games, nodes, actions
             values[games] = self._rewards[at] + self._options.gamma * (

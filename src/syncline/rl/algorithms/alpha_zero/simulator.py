@@ -1,8 +1,8 @@
 """`Simulator`: steps an environment from any of its earlier states.
 
-Covered: environments with one agent, games of several agents in turns, states with `get_state` and
-`set_state` of the environment or by its attributes. Not covered: agents that act at the same time,
-chance (a step is taken once and its outcome kept).
+Covered: environments with one agent, turn-based games of several agents, states by `get_state` and
+`set_state` of the environment or by its attributes. Not covered: agents that act simultaneously,
+stochastic transitions (each step is simulated once and its outcome kept).
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ ONLY_PLAYER = "player"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Position:
-    """A state of a game, in which a player is to act."""
+    """A state of a game with a player to move."""
 
     state: Any
     """State of the environment; None if the game is over."""
     obs: Any
-    """What the player observes."""
+    """Observation of the player."""
     mask: np.ndarray
     """[A]: the actions that are allowed."""
     player: Any
-    """Who acts next."""
+    """Player to move."""
     reward: float = 0.0
-    """Reward of the step that led here, for the player who took it."""
+    """Reward of the step to this position, for the player who took it."""
     is_over: bool = False
     returns: dict[Any, float] = field(default_factory=dict)
-    """Sums of rewards since the beginning, by player."""
+    """Sums of all rewards so far, by player."""
 
 
 class Simulator:
-    """One environment, which serves any number of games.
+    """Steps any number of games on one environment.
 
     Args:
-        env: An environment with one agent, or a `MultiAgentEnv` whose agents act in turns.
-        name: Its name in messages.
+        env: An environment with one agent, or a `MultiAgentEnv` whose agents take turns.
+        name: Its name in error messages.
 
     Raises:
         EnvError: Actions are not Discrete, or players have different spaces.
@@ -93,7 +93,7 @@ class Simulator:
         return self._position(obs[player], player, 0.0, False, {})
 
     def load(self, state: Any, player: Any = ONLY_PLAYER, obs: Any = None) -> Position:
-        """Return the position of a state of the environment, with what the player observes."""
+        """Return a state of the environment as a position with the player's observation."""
         mask = self._mask(obs)
         return Position(state=state, obs=obs, mask=mask, player=player)
 
@@ -138,8 +138,8 @@ class Simulator:
     def _turn(self, obs: dict[Any, Any]) -> Any:
         if len(obs) != 1:
             raise EnvError(
-                f"AlphaZero plays games in turns, but in {self._name} the agents {list(obs)} have "
-                "an observation at the same time. Use PPO or QMIX."
+                f"AlphaZero plays turn-based games, but in {self._name} the agents {list(obs)} "
+                "have an observation at the same time. Use PPO or QMIX."
             )
         return next(iter(obs))
 
@@ -149,13 +149,13 @@ class Simulator:
         state = get_env_state(self.env)
         if state is None:
             raise EnvError(
-                f"AlphaZero goes back to earlier states of {self._name}, which cannot be saved. "
+                f"AlphaZero returns to earlier states of {self._name}, but they cannot be saved. "
                 "Define get_state() and set_state(state) in its class."
             )
         return state
 
     def _set_state(self, state: Any) -> None:
-        if not self._was_reset:  # some wrappers insist
+        if not self._was_reset:  # some wrappers require a reset
             self.env.reset(seed=0)
             self._was_reset = True
         if self._offers_state:

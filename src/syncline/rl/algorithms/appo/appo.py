@@ -1,7 +1,7 @@
 """APPO: asynchronous PPO, as IMPACT (Luo et al. 2020, https://arxiv.org/abs/1912.00167).
 
-IMPALA with PPO's clipped objective towards a target policy, and a circular buffer that uses each
-batch several times.
+IMPALA with PPO's clipped objective relative to a target policy, and a circular buffer that reuses
+each batch several times.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ class APPOConfig(IMPALAConfig):
         """Set hyperparameters.
 
         Args:
-            use_critic: Has no effect: there is always a value function.
-            clip_param: Limit of the distance from 1 of the ratio to the target policy.
+            use_critic: Has no effect: APPO always has a value function.
+            clip_param: Clip range of the probability ratio to the target policy, around 1.
             use_kl_loss: Add the KL divergence from the target policy to the loss.
-            kl_coeff: First coefficient of that divergence; it adapts to `kl_target`.
-            kl_target: Divergence to aim at.
-            tau: Share of the new weights in updates of the target policy.
-            target_network_update_freq: Updates of the target policy are so many times
-                `circular_buffer_num_batches * circular_buffer_iterations_per_batch` passes apart.
+            kl_coeff: Initial coefficient of that divergence; it adapts to `kl_target`.
+            kl_target: Target value of the divergence.
+            tau: Weight of the online policy in updates of the target policy.
+            target_network_update_freq: Interval between updates of the target policy, in units of
+                `circular_buffer_num_batches * circular_buffer_iterations_per_batch` passes.
             circular_buffer_num_batches: Batches in the circular buffer.
             circular_buffer_iterations_per_batch: Passes over each batch.
             kwargs: Options of IMPALA and of all algorithms.
@@ -83,7 +83,7 @@ class APPOConfig(IMPALAConfig):
 
     @property
     def passes_per_target_update(self) -> int:
-        """Passes over batches between two updates of the target policy."""
+        """Passes over batches between updates of the target policy."""
         return max(
             int(
                 self.target_network_update_freq

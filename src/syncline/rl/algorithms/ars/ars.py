@@ -2,7 +2,8 @@
 
 Perturbs a linear policy in both directions of Gaussian noise, keeps the b best directions by
 max(r+, r-), and steps by stepsize / (b s) sum_i (r_i+ - r_i-) noise_i, where s is the standard
-deviation of their 2b returns. With the observation filter it is the paper's V2-t, without V1-t.
+deviation of their 2b returns. This is V2-t of the paper with the observation filter, and V1-t
+without it.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ class ARSConfig(EvolutionConfig):
         """Set hyperparameters.
 
         Args:
-            num_rollouts: Directions of an update; each takes two episodes.
-            rollouts_used: Best directions that the update uses.
-            sgd_stepsize: Size of the step.
-            offset: Subtracted from the reward of each step, such as a bonus for survival.
+            num_rollouts: Number of directions per update; each takes two episodes.
+            rollouts_used: Number of best directions that the update uses.
+            sgd_stepsize: Step size.
+            offset: Value subtracted from each reward, such as a survival bonus.
             kwargs: Options of ES and ARS, and of all algorithms.
         """
         given = dict(locals())
@@ -63,7 +64,7 @@ class ARSConfig(EvolutionConfig):
             )
 
     def get_default_learner_class(self) -> type[ARSTorchLearner]:
-        """Return the learner with plain steps."""
+        """Return the learner with plain gradient steps."""
         return ARSTorchLearner
 
     @property

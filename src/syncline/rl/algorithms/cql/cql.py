@@ -1,5 +1,5 @@
 """CQL: conservative Q-learning (Kumar et al. 2020, https://arxiv.org/abs/2006.04779): SAC on
-recorded data, whose critics are low for actions that were not recorded. Continuous actions only.
+recorded data with critics that assign low values to unrecorded actions. Continuous actions only.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ class CQLConfig(SACConfig):
         """Set hyperparameters.
 
         Args:
-            bc_iters: First updates, in which the policy clones recorded actions.
+            bc_iters: Number of initial updates in which the policy clones recorded actions.
             temperature: Temperature of the soft maximum over actions.
-            num_actions: Drawn actions of each kind (uniform, of the policy at s and at s') for that
+            num_actions: Sampled actions of each kind (uniform, policy at s, policy at s') for that
                 maximum.
             lagrangian: Learn the weight of the penalty.
-            lagrangian_thresh: Gap between the soft maximum and recorded actions that the learned
-                weight aims at.
+            lagrangian_thresh: Target gap between the soft maximum and recorded actions for the
+                learned weight.
             min_q_weight: Weight of the penalty.
-            deterministic_backup: Leave the entropy out of targets.
+            deterministic_backup: Omit the entropy from targets.
             kwargs: Options of SAC.
         """
         given = dict(locals())

@@ -1,6 +1,6 @@
-"""DQN: deep Q-networks (Mnih et al. 2015, https://doi.org/10.1038/nature14236), and the parts of
-Rainbow (Hessel et al. 2018, https://arxiv.org/abs/1710.02298) as options: double, dueling, n-step,
-prioritized, noisy and distributional (C51).
+"""DQN: deep Q-networks (Mnih et al. 2015, https://doi.org/10.1038/nature14236), with the
+extensions of Rainbow (Hessel et al. 2018, https://arxiv.org/abs/1710.02298) as options: double,
+dueling, n-step, prioritized, noisy and distributional (C51).
 """
 
 from __future__ import annotations
@@ -69,18 +69,19 @@ class DQNConfig(OffPolicyConfig):
         """Set hyperparameters.
 
         Args:
-            epsilon: Share of random actions, or a schedule over environment steps.
+            epsilon: Probability of a random action, or a schedule over environment steps.
             double_q: Choose the next action with the online network (van Hasselt et al. 2016).
             dueling: Separate heads for value and advantages (Wang et al. 2016).
             noisy: Explore with noise in the weights (Fortunato et al. 2018) instead of epsilon.
-            sigma0: First scale of that noise.
+            sigma0: Initial scale of that noise.
             num_atoms: Atoms of the distribution of returns (Bellemare et al. 2017); 1 for none.
             v_min: Smallest atom.
             v_max: Largest atom.
             hiddens: Has no effect; the heads' layers are `model_config.head_fcnet_hiddens`.
             td_error_loss_fn: "huber" or "mse".
             adam_epsilon: Epsilon of Adam.
-            burn_in_len: Steps of a sequence that only warm up the state of a recurrent module.
+            burn_in_len: First steps of a sequence, which only warm up the state of a recurrent
+            module.
             categorical_distribution_temperature: Has no effect.
             before_learn_on_batch: Has no effect.
             kwargs: Options of all algorithms with a replay buffer.
@@ -98,7 +99,7 @@ class DQNConfig(OffPolicyConfig):
         if self.num_atoms < 1 or (self.num_atoms > 1 and self.v_min >= self.v_max):
             raise ValueError(
                 f"`num_atoms={self.num_atoms}` atoms between `v_min={self.v_min}` and "
-                f"`v_max={self.v_max}` are no distribution: use at least 1 atom and "
+                f"`v_max={self.v_max}` do not form a distribution: use at least 1 atom and "
                 "`v_min < v_max`."
             )
 

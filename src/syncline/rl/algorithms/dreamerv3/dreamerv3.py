@@ -1,9 +1,9 @@
-"""DreamerV3: learns a world model, and in its dreams to act (Hafner et al. 2023,
-https://arxiv.org/abs/2301.04104).
+"""DreamerV3: learns a world model, and trains a policy on trajectories that the model imagines
+(Hafner et al. 2023, https://arxiv.org/abs/2301.04104).
 
 Every update draws sequences of real steps, trains the world model on them, imagines `horizon_H`
-steps from each of their states, and trains critic and actor on what it imagined. Left out:
-the critic's loss on replayed steps and the blocks of the GRU, both from a later version of the
+steps from each of their states, and trains critic and actor on the imagined steps. Not included:
+the critic's loss on replayed steps and the block-diagonal GRU, both from a later version of the
 paper.
 """
 
@@ -25,7 +25,7 @@ ConfigT = TypeVar("ConfigT", bound="DreamerV3Config")
 
 REPLAY = "EpisodeReplayBuffer"
 SLOW_CRITIC_RATE = 0.02
-"""Share of the critic's weights that the slow critic takes over in an update."""
+"""Weight of the critic in an update of the slow critic."""
 
 
 class DreamerV3Config(OffPolicyConfig):
@@ -93,29 +93,28 @@ class DreamerV3Config(OffPolicyConfig):
         """Set hyperparameters.
 
         Args:
-            model_size: "nano", "micro", "mini", "XXS", "XS", "S", "M", "L" or "XL". Single widths
-                can be replaced by `rl_module(model_config={"dense_units": …, "gru_units": …})`.
-            training_ratio: Replayed steps for each sampled one.
-            batch_size_B: Sequences of a batch.
-            batch_length_T: Steps of a sequence.
-            horizon_H: Imagined steps.
-            use_stored_states: Begin replayed sequences in the state in which the runner was, which
-                is recorded for every step, instead of the initial one. Helps if episodes have to be
-                remembered for longer than a sequence.
+            model_size: "nano", "micro", "mini", "XXS", "XS", "S", "M", "L" or "XL". Override single
+                widths with `rl_module(model_config={"dense_units": …, "gru_units": …})`.
+            training_ratio: Replayed steps per sampled step.
+            batch_size_B: Number of sequences in a batch.
+            batch_length_T: Length of a sequence in steps.
+            horizon_H: Number of imagined steps.
+            use_stored_states: Begin replayed sequences in the recorded state of the runner instead
+                of the initial state. Helps if a task needs memory that is longer than a sequence.
             gae_lambda: Lambda of the returns.
             entropy_scale: Weight of the actor's entropy.
             return_normalization_decay: Decay of the moving percentiles of returns.
             train_critic: Train the critic.
             train_actor: Train the actor, which needs the critic.
-            intrinsic_rewards_scale: Has no effect: curiosity is not built.
+            intrinsic_rewards_scale: Has no effect: curiosity is not implemented.
             world_model_lr: Learning rate of the world model, or a schedule.
             actor_lr: Learning rate of the actor, or a schedule.
             critic_lr: Learning rate of the critic, or a schedule.
-            world_model_grad_clip_by_global_norm: Limit of the world model's gradients.
-            critic_grad_clip_by_global_norm: Limit of the critic's gradients.
-            actor_grad_clip_by_global_norm: Limit of the actor's gradients.
-            symlog_obs: Apply symlog to observations that are no images; "auto" does.
-            use_float16: Must be False: all numbers are float32.
+            world_model_grad_clip_by_global_norm: Maximum norm of the world model's gradients.
+            critic_grad_clip_by_global_norm: Maximum norm of the critic's gradients.
+            actor_grad_clip_by_global_norm: Maximum norm of the actor's gradients.
+            symlog_obs: Apply symlog to observations other than images; "auto" means True.
+            use_float16: Must be False: DreamerV3 computes in float32.
             use_curiosity: Must be False.
             kwargs: Options of all algorithms with a replay buffer.
         """
@@ -132,7 +131,7 @@ class DreamerV3Config(OffPolicyConfig):
         report_images_and_videos: bool = NotProvided,
         **kwargs: Any,
     ) -> ConfigT:
-        """Set what results contain.
+        """Set the content of results.
 
         Args:
             report_individual_batch_item_stats: Has no effect: results contain means.
@@ -145,12 +144,12 @@ class DreamerV3Config(OffPolicyConfig):
 
     @property
     def train_batch_size_per_learner(self) -> int:
-        """Steps of a batch for each learner."""
+        """Steps per batch and learner."""
         return self.batch_size_B_per_learner * self.batch_length_T
 
     @property
     def batch_size_B_per_learner(self) -> int:
-        """Sequences of a batch for each learner."""
+        """Sequences per batch and learner."""
         return self.batch_size_B // (self.num_learners or 1)
 
     def validate(self) -> None:
@@ -158,15 +157,15 @@ class DreamerV3Config(OffPolicyConfig):
         super().validate()
         model_size({"model_size": self.model_size})
         if self.is_multi_agent:
-            raise ValueError("DreamerV3 has one agent: remove `multi_agent(…)`.")
+            raise ValueError("DreamerV3 supports one agent: remove `multi_agent(…)`.")
         if self.train_actor and not self.train_critic:
             raise ValueError(
-                "`train_actor=True` needs the critic: set `train_critic=True`, or "
-                "`train_actor=False`, too."
+                "`train_actor=True` needs the critic: set `train_critic=True`, or also set "
+                "`train_actor=False`."
             )
         for name in ("use_curiosity", "use_float16"):
             if getattr(self, name):
-                raise ValueError(f"`{name}=True` is not built: remove the option.")
+                raise ValueError(f"`{name}=True` is not implemented: remove the option.")
         for name in ("batch_size_B", "batch_length_T", "horizon_H"):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
@@ -226,10 +225,10 @@ class DreamerV3(OffPolicyAlgorithm):
         self._sampled_since_start = 0
 
     def training_step(self) -> None:
-        """Sample until an update is due, then take all updates that are.
+        """Sample until an update is due, then take all updates that are due.
 
-        Sampling begins with as many steps as a batch has; they are not counted, so that learning
-        does not begin with a long series of updates on the first few of them.
+        Sampling begins with the number of steps in a batch. These steps are not counted, so that
+        learning does not begin with a long series of updates on a few of them.
         """
         config = self.config
         size = config.batch_size_B * config.batch_length_T
@@ -267,7 +266,7 @@ class DreamerV3(OffPolicyAlgorithm):
         }
 
     def buffer(self, module_id: str, width: int) -> SequenceReplay:
-        """Return the buffer of a module; create it for so many environments if there is none."""
+        """Return the buffer of a module; create it with a ring per environment if missing."""
         if module_id not in self.buffers:
             self.buffers[module_id] = SequenceReplay(
                 self.config.replay_buffer_config["capacity"], num_envs=width, seed=self.seed
@@ -291,6 +290,6 @@ class DreamerV3(OffPolicyAlgorithm):
         return {**state, "training_ratio": (self._replayed, self._sampled_since_start)}
 
     def set_state(self, state: StateDict) -> None:
-        """Continue from a state."""
+        """Restore a state."""
         super().set_state(state)
         self._replayed, self._sampled_since_start = state.get("training_ratio", (0, 0))

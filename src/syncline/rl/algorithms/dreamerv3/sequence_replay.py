@@ -30,10 +30,10 @@ class SequenceReplay(ReplayColumns):
         return int(self._starts(length).sum())
 
     def _starts(self, length: int) -> np.ndarray:
-        """Return the number of rows of each ring at which a sequence may begin.
+        """Return the number of rows in each ring at which a sequence may begin.
 
-        In a ring that is full, the oldest row is left out: whether its episode began there, and
-        with which reward, is in the row that was overwritten.
+        The oldest row of a full ring is excluded: the overwritten row before it contained its
+        reward and whether an episode began there.
         """
         filled = np.minimum(self._heads + 1, self._rows)
         is_full = self._heads + 1 > self._rows
@@ -45,16 +45,16 @@ class SequenceReplay(ReplayColumns):
     def sample_sequences(self, num_sequences: int, length: int) -> dict[str, Any]:
         """Draw sequences with replacement; return columns [B, T, …].
 
-        `obs` and `actions` belong to the row; `rewards` and `is_terminated` to the step that led to
-        it, and are 0 where `is_first`. The first row of a sequence counts as a first one, too,
-        unless there are recorded states: then the sequence begins in that of the row before.
+        `obs` and `actions` belong to the row; `rewards` and `is_terminated` belong to the previous
+        step and are 0 where `is_first`. The first row of a sequence also has `is_first`, unless
+        states are recorded: then the sequence begins in the state of the row before it.
 
         Args:
             num_sequences: B.
             length: T.
 
         Raises:
-            ValueError: No ring has so many rows.
+            ValueError: No ring has enough rows.
         """
         starts = self._starts(length)
         ends = np.cumsum(starts)

@@ -1,6 +1,6 @@
 """Evolution strategies.
 
-Files: `es`, `evolution` (what ES and ARS share), `population_env_runner`, `torch`.
+Files: `es`, `evolution` (common code of ES and ARS), `population_env_runner`, `torch`.
 """
 
 from syncline.rl.algorithms.es.es import ES, ESConfig

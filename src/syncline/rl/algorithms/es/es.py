@@ -2,8 +2,8 @@
 
 Perturbs the weights by Gaussian noise in both directions (mirrored sampling), ranks the returns,
 and steps along g = 1/(2n) sum_i (u_i+ - u_i-) noise_i with Adam, where u are the centered ranks.
-As in the authors' code, g is not divided by the noise's standard deviation, which Adam would undo.
-Not included: virtual batch normalization, early ends of poor episodes.
+As in the authors' code, g is not divided by the standard deviation of the noise, because Adam is
+invariant to it. Not included: virtual batch normalization, early termination of poor episodes.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class ESConfig(EvolutionConfig):
         """Set hyperparameters.
 
         Args:
-            episodes_per_batch: Least number of perturbed episodes of an update; the least number
-                of their steps is `train_batch_size`.
+            episodes_per_batch: Minimum number of perturbed episodes per update; `train_batch_size`
+                is the minimum number of their steps.
             stepsize: Learning rate of Adam.
             kwargs: Options of ES and ARS, and of all algorithms.
         """
@@ -88,7 +88,7 @@ class ES(EvolutionAlgorithm):
 def centered_ranks(values: np.ndarray) -> np.ndarray:
     """Return the ranks of values, scaled to [-0.5, 0.5], in the shape of `values`.
 
-    Equal values get ranks in their order.
+    Equal values are ranked in their order.
     """
     flat = values.reshape(-1)
     ranks = np.empty(len(flat))

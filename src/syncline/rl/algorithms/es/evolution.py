@@ -1,4 +1,4 @@
-"""What ES and ARS share: options, the noise table, mirrored episodes, the observation filter."""
+"""Common code of ES and ARS: options, noise table, mirrored episodes, observation filter."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ ConfigT = TypeVar("ConfigT", bound="EvolutionConfig")
 
 NUMBERS_PER_WEIGHT = 500
 SMALLEST_TABLE = 1_000_000
-"""Size of noise tables that need not be larger: so many perturbations without overlap."""
+"""Minimum size of noise tables, enough for many different perturbations."""
 ROWS_AT_ONCE = 64
-"""Perturbations that are summed up at once."""
+"""Number of perturbations summed in one operation."""
 SMALLEST_DEVIATION = 1e-7
-"""Standard deviation of observations below which they become 0."""
+"""Standard deviation below which an observation element is replaced by 0."""
 
 
 class EvolutionConfig(AlgorithmConfig):
@@ -66,12 +66,12 @@ class EvolutionConfig(AlgorithmConfig):
 
         Args:
             noise_stdev: Standard deviation of the perturbations of weights.
-            noise_size: Largest size of the noise table, 4 bytes a number, which all runners share.
-                Tables of small policies are smaller: 500 numbers for each weight, at least 1 M.
-            action_noise_std: Standard deviation of noise that is added to continuous actions.
-            eval_prob: Episodes of the policy itself, as a share of the perturbed ones; at least
-                one in an iteration. Reported returns are theirs.
-            report_length: Such episodes in the reported mean, or all of an iteration if more.
+            noise_size: Maximum size of the noise table, which all runners share; 4 bytes per
+                number. Small policies have smaller tables: 500 numbers per weight, at least 1 M.
+            action_noise_std: Standard deviation of the noise added to continuous actions.
+            eval_prob: Ratio of episodes with the unperturbed policy to perturbed episodes; at
+                least one per iteration. Reported returns come from these episodes.
+            report_length: Minimum number of these episodes in the reported mean.
             l2_coeff: Coefficient of the weight decay.
             kwargs: Options of all algorithms.
         """
@@ -90,12 +90,12 @@ class EvolutionConfig(AlgorithmConfig):
         if self.num_learners:
             raise ValueError(
                 f"`num_learners={self.num_learners}` does not help {name}, whose update is one "
-                "step of an optimizer: set it to 0, and raise `num_env_runners`."
+                "optimizer step: set it to 0, and raise `num_env_runners`."
             )
         if self.gym_env_vectorize_mode not in ("sync",):
             raise ValueError(
-                f"{name} begins episodes in each environment on its own, which "
-                f"`gym_env_vectorize_mode={self.gym_env_vectorize_mode!r}` cannot: use 'sync'."
+                f"{name} starts episodes in each environment separately, which "
+                f"`gym_env_vectorize_mode={self.gym_env_vectorize_mode!r}` cannot do: use 'sync'."
             )
         if self.noise_stdev <= 0:
             raise ValueError(f"`noise_stdev={self.noise_stdev!r}` must be positive.")
@@ -125,7 +125,7 @@ class EvolutionAlgorithm(Algorithm):
         self._shared_noise: Any = self.noise
         if self.config.num_env_runners:
             self._shared_noise = api.put(self.noise)
-            self.noise = api.get(self._shared_noise)  # the same pages as the runners'
+            self.noise = api.get(self._shared_noise)  # shares memory pages with the runners
 
     def env_runner_class(self, config: AlgorithmConfig) -> type:
         """Return the class of env runners."""
@@ -134,7 +134,8 @@ class EvolutionAlgorithm(Algorithm):
     # -- episodes
 
     def run_pairs(self, pairs: int) -> list[tuple[Outcome, Outcome]]:
-        """Run `pairs` mirrored episodes, and some of the policy itself, whose results are logged.
+        """Run `pairs` mirrored episodes, and some with the unperturbed policy, whose results are
+        logged.
 
         Both episodes of a pair have the same seed.
         """
@@ -169,7 +170,7 @@ class EvolutionAlgorithm(Algorithm):
         outcomes = sorted(
             (outcome for part in parts for outcome in part), key=lambda each: each.job.number
         )
-        if len(outcomes) < len(jobs):  # a runner died for good; the others take its jobs
+        if len(outcomes) < len(jobs):  # a runner failed permanently; the others take its jobs
             done = {outcome.job.number for outcome in outcomes}
             missing = [job for job in jobs if job.number not in done]
             return sorted([*outcomes, *self._run(missing)], key=lambda each: each.job.number)
@@ -204,7 +205,7 @@ class EvolutionAlgorithm(Algorithm):
     def ascend(
         self, weights: np.ndarray, pairs: Sequence[tuple[Outcome, Outcome]]
     ) -> dict[str, Any]:
-        """Step along the sum of `weights[n]` times the noise of pair n; return information."""
+        """Step along the sum of `weights[n]` times the noise of pair n; return metrics."""
         starts = [positive.job.noise_index for positive, _ in pairs]
         ascent = weighted_noise(self.noise, starts, weights, self._num_weights)
         steps = sum(each.length for pair in pairs for each in pair)
@@ -242,9 +243,9 @@ class EvolutionAlgorithm(Algorithm):
         }
 
     def set_state(self, state: StateDict) -> None:
-        """Continue from a state, with any number of runners."""
+        """Restore a state with any number of runners."""
         own = state.get("evolution")
-        # Every job begins an episode, so runners have no state that matters.
+        # Every job begins an episode, so runners need no state.
         super().set_state({key: each for key, each in state.items() if key != "env_runners"})
         if own is None:
             return
@@ -270,14 +271,14 @@ class RunningFilter:
         self._squares = np.zeros(size)
 
     def add(self, outcome: Outcome) -> None:
-        """Count the observations of an episode."""
+        """Add the observations of an episode."""
         if outcome.obs_sum is not None and outcome.obs_squares is not None:
             self._count += outcome.length
             self._sum += outcome.obs_sum
             self._squares += outcome.obs_squares
 
     def mean_and_scale(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return mean and 1 / standard deviation, 0 where nothing varies; float32."""
+        """Return mean and 1 / standard deviation (0 for constant elements), float32."""
         mean = self._sum / max(self._count, 1)
         deviation = np.sqrt(np.maximum(self._squares / max(self._count, 1) - mean**2, 0.0))
         varies = deviation > SMALLEST_DEVIATION

@@ -1,7 +1,7 @@
 """`PopulationEnvRunner`: runs episodes of perturbed policies.
 
-Every environment of the runner plays with a policy of its own; one that has finished an episode
-takes the next job. What a job gives depends on the job and the weights only, not on the runner, its
+Every environment of the runner plays with a separate policy and takes the next job at the end of
+its episode. The outcome of a job depends only on the job and the weights, not on the runner, its
 other jobs, or the number of runners.
 """
 
@@ -27,18 +27,18 @@ class Job:
     """One episode of a perturbed policy: theta + sign * noise_stdev * noise."""
 
     number: int
-    """Place among the jobs of an iteration."""
+    """Index among the jobs of an iteration."""
     noise_index: int
-    """Where the noise begins in the table."""
+    """Start of the noise in the table."""
     sign: int
-    """1 or -1; 0 for the policy itself, without action noise."""
+    """1 or -1; 0 for the unperturbed policy without action noise."""
     seed: int
     """Seed of the episode."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a job gave."""
+    """Outcome of a job."""
 
     job: Job
     episode_return: float
@@ -47,7 +47,7 @@ class Outcome:
     obs_sum: np.ndarray | None
     """Sum of the episode's observations, [D], float64; None for nested ones."""
     obs_squares: np.ndarray | None
-    """Sum of their squares."""
+    """Sum of the squared observations."""
 
 
 class PopulationEnvRunner(SingleAgentEnvRunner):
@@ -57,7 +57,7 @@ class PopulationEnvRunner(SingleAgentEnvRunner):
 
     def __init__(self, *, config: AlgorithmConfig, **kwargs: Any) -> None:
         config = config.copy(copy_frozen=False)
-        config.observation_filter = "NoFilter"  # the module has the filter
+        config.observation_filter = "NoFilter"  # the module contains the filter
         super().__init__(config=config, **kwargs)
 
     def run_jobs(self, table: ObjectRef[np.ndarray] | np.ndarray, jobs: list[Job]) -> list[Outcome]:
@@ -124,7 +124,7 @@ class PopulationEnvRunner(SingleAgentEnvRunner):
         return actions.astype(self.action_space.dtype)
 
     def _step(self, episodes: list[_Episode], actions: Any) -> list[int]:
-        """Step all episodes; return the indices of those that ended."""
+        """Step all episodes; return the indices of the finished ones."""
         ended = []
         for index, episode in enumerate(episodes):
             episode.count_observation()
@@ -140,7 +140,7 @@ class PopulationEnvRunner(SingleAgentEnvRunner):
 
 
 class _Episode:
-    """An episode that runs."""
+    """An episode in progress."""
 
     def __init__(self, place: int, job: Job, now: float) -> None:
         self.place = place
@@ -156,7 +156,7 @@ class _Episode:
         )
 
     def count_observation(self) -> None:
-        """Note the present observation for the filter."""
+        """Add the current observation to the filter statistics."""
         if isinstance(self.obs, np.ndarray):
             self._observed.append(self.obs)
 

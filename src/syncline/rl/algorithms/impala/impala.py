@@ -1,9 +1,9 @@
 """IMPALA: importance weighted actor-learner architecture (Espeholt et al. 2018,
 https://arxiv.org/abs/1802.01561).
 
-Runners sample all the time, with weights that are a few updates old; V-trace corrects for that.
-Without runners in other processes, the algorithm samples and learns in turns. Not included: replay
-of older batches (APPO has a circular buffer).
+Runners sample continuously with weights that are a few updates old; V-trace corrects for the lag.
+Without runners in other processes, sampling and learning alternate. Not included: replay of older
+batches (APPO has a circular buffer).
 """
 
 from __future__ import annotations
@@ -79,13 +79,14 @@ class IMPALAConfig(AlgorithmConfig):
         """Set hyperparameters.
 
         Args:
-            vtrace: Correct for the age of the weights that sampled; otherwise GAE is used.
+            vtrace: Correct for the age of the sampling weights; otherwise GAE is used.
             vtrace_clip_rho_threshold: Limit of the importance ratios in the value targets.
             vtrace_clip_pg_rho_threshold: Limit of the importance ratios in the advantages.
             use_gae: Estimate advantages with GAE (without V-trace only).
             lambda_: Lambda of GAE.
-            broadcast_interval: Updates between two hand-overs of weights to the runners.
-            learner_queue_size: Batches that may wait for the learners; then runners wait.
+            broadcast_interval: Updates between broadcasts of the weights to the runners.
+            learner_queue_size: Maximum number of batches that wait for the learners; when it is
+            reached, runners wait.
             minibatch_size: Rows of a minibatch; None or "auto" for whole batches.
             opt_type: "adam" or "rmsprop".
             decay: Decay of RMSProp.
@@ -120,7 +121,7 @@ class IMPALAConfig(AlgorithmConfig):
         return IMPALATorchLearner
 
     def batch_buffer(self, seed: int) -> BatchBuffer:
-        """Return where batches wait for the learners."""
+        """Return the queue of batches for the learners."""
         return BatchBuffer(capacity=self.learner_queue_size)
 
 
@@ -152,7 +153,7 @@ class IMPALA(Algorithm):
         )
 
     def training_step(self) -> None:
-        """Go on until the learners finished an update."""
+        """Sample and train until the learners have finished an update."""
         self._driver.run(updates=1)
         times = self._driver.take_times()
         self.metrics.log_value((TIMERS, "learner_idle_s"), times.learner_idle_s, reduce="sum")
@@ -177,12 +178,12 @@ class IMPALA(Algorithm):
         )
 
     def get_state(self, *args: Any, **kwargs: Any) -> StateDict:
-        """Return everything that the next iteration depends on, with all requested fragments."""
+        """Return everything that the next iteration depends on, including requested fragments."""
         self._driver.drain()
         return {**super().get_state(*args, **kwargs), "plan": self._driver.get_state()}
 
     def set_state(self, state: StateDict) -> None:
-        """Continue from a state."""
+        """Restore a state."""
         super().set_state(state)
         if "plan" in state:
             self._driver.set_state(state["plan"])

@@ -1,6 +1,5 @@
 """IQL: implicit Q-learning (Kostrikov et al. 2021, https://arxiv.org/abs/2110.06169): learns values
-and a policy from recorded data without values of actions that were not recorded. Continuous actions
-only.
+and a policy from recorded data and never evaluates unrecorded actions. Continuous actions only.
 """
 
 from __future__ import annotations
@@ -54,13 +53,13 @@ class IQLConfig(MARWILConfig):
 
         Args:
             twin_q: Learn two critics, and use the smaller value.
-            expectile: Expectile of the action values that the value function learns; near 1 for the
-                best recorded actions.
+            expectile: Expectile of the action values that the value function learns; values near 1
+                approximate the best recorded actions.
             actor_lr: Learning rate of the policy, or a schedule over trained steps.
             critic_lr: Learning rate of the critics, or a schedule.
             value_lr: Learning rate of the value function, or a schedule.
-            target_network_update_freq: Trained steps between two updates of target critics.
-            tau: Share of the new weights in these updates.
+            target_network_update_freq: Trained steps between updates of the target critics.
+            tau: Weight of the online critics in these updates.
             kwargs: Options of MARWIL; `beta` is the factor of advantages in the exponent.
         """
         given = dict(locals())
@@ -75,7 +74,7 @@ class IQLConfig(MARWILConfig):
             raise ValueError(f"`expectile={self.expectile!r}` must be between 0 and 1.")
         if self.lr is not None:
             raise ValueError(
-                f"`lr={self.lr!r}` has no effect in IQL, which has three learning rates: set "
+                f"`lr={self.lr!r}` has no effect: IQL has three learning rates. Set "
                 "`training(lr=None, actor_lr=…, critic_lr=…, value_lr=…)`."
             )
 

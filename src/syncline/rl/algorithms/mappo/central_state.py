@@ -24,10 +24,10 @@ OBS, STATE, ACTION_MASK = "obs", ENV_STATE, "action_mask"
 
 
 class CentralStateEnv(MultiAgentEnv):
-    """Observations become `{"obs": own, "state": all agents' latest ones and the agent's number}`.
+    """Returns observations `{"obs": own, "state": latest of all agents, and the agent's index}`.
 
-    An `action_mask` of dict observations with the key `obs` stays beside them. Agents without an
-    observation so far count as zeros.
+    Keeps the `action_mask` of dict observations that have the key `obs`. Agents that have not
+    observed yet contribute zeros.
     """
 
     def __init__(self, inner: MultiAgentEnv) -> None:
@@ -96,7 +96,7 @@ class CentralStateEnv(MultiAgentEnv):
 
 
 def with_central_state(env: Any) -> EnvMaker:
-    """Return what creates an environment whose observations have a state."""
+    """Return a maker of environments whose observations contain the state."""
     maker = resolve_env(env)
     return EnvMaker(
         name=maker.name, kind="creator", creator=functools.partial(_make_with_state, maker)
@@ -121,7 +121,7 @@ def _has_parts(space: Any) -> bool:
 
 
 def _observed(space: Any) -> Any:
-    """Return the space of what an agent observes itself."""
+    """Return the space of an agent's own observation."""
     return space[OBS] if _has_parts(space) else space
 
 

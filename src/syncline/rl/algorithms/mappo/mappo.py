@@ -1,10 +1,10 @@
 """MAPPO: PPO for several agents with a central critic (Yu et al. 2022,
 https://arxiv.org/abs/2103.01955).
 
-Each agent acts on its own observation; the value function, which only training needs, sees the
-whole state: `state` in observations, or else the latest observations of all agents. The loss is
-PPO's. Agents share a module unless `multi_agent()` names several. Not included: normalized value
-targets, critics with memory.
+Each agent acts on its own observation. The value function, used only in training, sees the whole
+state: `state` in observations, or the latest observations of all agents. The loss is that of PPO.
+Agents share a module unless `multi_agent()` names several. Not included: normalized value targets,
+recurrent critics.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class MAPPOConfig(PPOConfig):
         """Set hyperparameters.
 
         Args:
-            add_central_state: Add the latest observations of all agents to those of each, unless
-                the environment returns dicts with the keys `obs` and `state` itself.
+            add_central_state: Add the latest observations of all agents to each observation,
+                unless the environment already returns dicts with the keys `obs` and `state`.
             kwargs: Options of PPO and of all algorithms.
         """
         super().training(**kwargs)

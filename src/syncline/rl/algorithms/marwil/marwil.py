@@ -1,5 +1,5 @@
 """MARWIL: exponentially weighted imitation learning (Wang et al. 2018,
-https://papers.nips.cc/paper/7866): clones recorded actions, the better ones with more weight.
+https://papers.nips.cc/paper/7866): clones recorded actions and gives better ones more weight.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class MARWILConfig(AlgorithmConfig):
         Args:
             beta: Factor of the advantages in the exponent; 0 for behavior cloning.
             bc_logstd_coeff: Factor of the log standard deviations of Gaussian policies in the loss;
-                more than 0 for policies that explore more.
-            moving_average_sqd_adv_norm_update_rate: Share of a batch in the moving average of
+                positive values increase exploration.
+            moving_average_sqd_adv_norm_update_rate: Weight of a batch in the moving average of
                 squared advantages.
-            moving_average_sqd_adv_norm_start: First value of that average.
+            moving_average_sqd_adv_norm_start: Initial value of that average.
             vf_coeff: Factor of the value function's loss.
             kwargs: Options of all algorithms.
         """

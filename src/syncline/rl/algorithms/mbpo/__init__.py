@@ -1,6 +1,6 @@
 """MBPO.
 
-Files: `mbpo` (options and training step), `transitions` (real and imagined ones), `torch/`.
+Files: `mbpo` (options and training step), `transitions` (real and imagined steps), `torch/`.
 """
 
 from syncline.rl.algorithms.mbpo.mbpo import MBPO, MBPOConfig

@@ -1,9 +1,9 @@
 """MBPO: model-based policy optimization (Janner et al. 2019, https://arxiv.org/abs/1906.08253).
 
-An ensemble learns the dynamics from all real steps. Short rollouts branch off from real states,
-with the present policy and a random member in every step. SAC learns from them, with a small share
-of real steps. Unlike in the paper, terminal states are learned too, unless `termination_fn` is
-given, and outputs of the model are normalized.
+An ensemble learns the dynamics from all real steps. Short model rollouts start from real states,
+with the current policy and a random ensemble member in every step. SAC learns from them and a small
+fraction of real steps. Unlike in the paper, the model also learns terminal states (unless
+`termination_fn` is given), and its outputs are normalized.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from syncline.suggestions import did_you_mean
 ConfigT = TypeVar("ConfigT", bound="MBPOConfig")
 
 DYNAMICS = "dynamics"
-"""Key of the model's results."""
+"""Key of the dynamics model's results."""
 
 
 class MBPOConfig(SACConfig):
@@ -70,15 +70,15 @@ class MBPOConfig(SACConfig):
         Args:
             dynamics_model: Fields of `DynamicsOptions`, such as `ensemble_size` and
                 `fcnet_hiddens`; merged.
-            dynamics_train_freq: Environment steps between two trainings of the model.
-            num_rollouts_per_step: Rollouts of the model for each environment step.
+            dynamics_train_freq: Environment steps between trainings of the model.
+            num_rollouts_per_step: Model rollouts per environment step.
             rollout_length: Steps of a rollout, or a schedule `[[0, 1], [20_000, 1], [100_000, 15]]`
                 over environment steps, rounded down.
-            num_trainings_retained: Trainings of the model whose rollouts are kept.
-            real_data_ratio: Share of real steps in a batch.
-            num_updates_per_step: Updates of SAC for each environment step.
+            num_trainings_retained: Number of model trainings whose rollouts are retained.
+            real_data_ratio: Fraction of real steps in a batch.
+            num_updates_per_step: SAC updates per environment step.
             termination_fn: Function of (obs, actions, new_obs), all [N, …], that returns which
-                `new_obs` are terminal; None to learn it. Actions are those of the module.
+                `new_obs` are terminal; None to learn it. Actions are in the module's range.
             kwargs: Options of SAC.
         """
         given = dict(locals())
@@ -117,7 +117,7 @@ class MBPOConfig(SACConfig):
                 f"{self.num_learners}`: set it to 0."
             )
         if self.is_multi_agent:
-            raise ValueError("MBPO has one agent: remove `multi_agent(…)`.")
+            raise ValueError("MBPO supports one agent: remove `multi_agent(…)`.")
         if self.n_step != 1:
             raise ValueError(f"`n_step={self.n_step!r}`: MBPO learns from single steps; use 1.")
 
@@ -135,8 +135,8 @@ class MBPO(SAC):
         obs_space, self._action_space = self._spaces[DEFAULT_MODULE_ID]
         if not isinstance(obs_space, gym.spaces.Box) or len(obs_space.shape) != 1:
             raise ValueError(
-                f"MBPO models observations that are vectors, not {obs_space}: flatten them with a "
-                "connector or a wrapper of the environment."
+                f"MBPO needs vector observations, not {obs_space}: flatten them with a connector "
+                "or a wrapper of the environment."
             )
         self._random = np.random.Generator(np.random.Philox(self.seed))
         (device,) = self.learner_group.foreach_learner(lambda learner: learner.device)
@@ -152,7 +152,7 @@ class MBPO(SAC):
         self._last_training: int | None = None
 
     def training_step(self) -> None:
-        """Sample a round; train the model if it is due; update SAC on imagined and real steps."""
+        """Sample a round, train the model if it is due, and update SAC."""
         config = self.config
         random_actions = self._steps_sampled < config.num_steps_sampled_before_learning_starts
         before = self._steps_sampled
@@ -169,7 +169,7 @@ class MBPO(SAC):
         self.env_runner_group.sync_weights(from_worker_or_learner_group=self.learner_group)
 
     def buffer(self, module_id: str, width: int) -> RealTransitions:
-        """Return the buffer of real steps; create it for so many environments if there is none."""
+        """Return the buffer of real steps; create it with a ring per environment if missing."""
         if module_id not in self.buffers:
             self.buffers[module_id] = RealTransitions(
                 self.config.replay_buffer_config["capacity"], num_envs=width, seed=self.seed
@@ -191,7 +191,7 @@ class MBPO(SAC):
         return limited_threads(max(int(self.config.num_cpus_for_main_process), 1))
 
     def imagine(self) -> None:
-        """Store rollouts of the present policy in the model, from states drawn from real steps."""
+        """Roll out the current policy in the model from random real states; store the steps."""
         with self._threads():
             self._imagine()
 
@@ -254,7 +254,7 @@ class MBPO(SAC):
         return state
 
     def set_state(self, state: StateDict) -> None:
-        """Continue from a state."""
+        """Restore a state."""
         super().set_state(state)
         if DYNAMICS in state:
             saved = state[DYNAMICS]
@@ -269,7 +269,7 @@ def _vector_size(space: Any) -> int:
 
 
 def _as_vectors(actions: np.ndarray, space: Any) -> np.ndarray:
-    """Return actions of a module as vectors [N, A]: discrete ones as one-hot vectors."""
+    """Return actions of a module as vectors [N, A]; discrete actions become one-hot vectors."""
     if isinstance(space, gym.spaces.Discrete):
         vectors: np.ndarray = np.eye(int(space.n), dtype=np.float32)[actions]
         return vectors

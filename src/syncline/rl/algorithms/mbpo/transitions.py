@@ -1,4 +1,4 @@
-"""Transitions of MBPO: all real ones of a buffer, and a ring of imagined ones."""
+"""Transitions of MBPO: the real steps of a buffer, and a ring of imagined steps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMES = (
 
 
 class RealTransitions(ReplayColumns):
-    """A ring of rows for each environment, read as a whole, too."""
+    """A ring of rows for each environment that can also be read as a whole."""
 
     def all_transitions(self) -> dict[str, Any]:
         """Return the columns `NAMES` of all stored steps."""
@@ -34,12 +34,12 @@ class RealTransitions(ReplayColumns):
 
 
 class ImaginedTransitions:
-    """A ring of transitions that a model imagined.
+    """A ring of imagined transitions.
 
     Not thread-safe.
 
     Args:
-        capacity: Number of transitions; the oldest are replaced.
+        capacity: Number of transitions; new ones replace the oldest.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -84,7 +84,7 @@ class ImaginedTransitions:
         return {"capacity": self.capacity, "added": self._added, "columns": self._columns}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Set what `get_state` returned."""
+        """Restore the state that `get_state` returned."""
         self.capacity, self._added = state["capacity"], state["added"]
         self._columns = {name: np.array(column) for name, column in state["columns"].items()}
 

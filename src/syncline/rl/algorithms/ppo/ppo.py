@@ -1,6 +1,6 @@
 """PPO: proximal policy optimization (Schulman et al. 2017, https://arxiv.org/abs/1707.06347).
 
-Samples a batch with the present policy, computes advantages with GAE, and takes several epochs of
+Samples a batch with the current policy, computes advantages with GAE, and takes several epochs of
 minibatches on the clipped objective. Not included: recurrent burn-in, value function ensembles.
 """
 
@@ -65,13 +65,13 @@ class PPOConfig(AlgorithmConfig):
             use_critic: Subtract a value function; otherwise advantages are plain returns.
             use_gae: Estimate advantages with GAE.
             lambda_: Lambda of GAE.
-            use_kl_loss: Add the KL divergence from the policy that sampled to the loss.
-            kl_coeff: First coefficient of that divergence; it adapts to `kl_target`.
-            kl_target: Divergence to aim at.
+            use_kl_loss: Add the KL divergence from the sampling policy to the loss.
+            kl_coeff: Initial coefficient of that divergence; it adapts to `kl_target`.
+            kl_target: Target value of the divergence.
             vf_loss_coeff: Coefficient of the value loss.
             entropy_coeff: Coefficient of the entropy bonus, or a schedule.
-            clip_param: Limit of the probability ratio's distance from 1.
-            vf_clip_param: Limit of the squared error of a value.
+            clip_param: Clip range of the probability ratio around 1.
+            vf_clip_param: Maximum squared error of a value.
             kwargs: Options of all algorithms.
         """
         given = dict(locals())
@@ -114,7 +114,7 @@ class PPO(Algorithm):
         return PPOConfig()
 
     def training_step(self) -> None:
-        """Sample a batch, train on it, and hand the new weights to the runners."""
+        """Sample a batch, train on it, and send the new weights to the runners."""
         config = self.config
         samples = self.sample_batch(config.total_train_batch_size)
         self.update(

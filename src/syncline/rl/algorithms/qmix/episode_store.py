@@ -1,6 +1,6 @@
 """`EpisodeStore`: replay of whole episodes, for modules with memory and for mixers.
 
-Covered: putting episodes together from fragments, uniform draws, padding, exact state.
+Covered: assembly of episodes from fragments, uniform sampling, padding, exact state.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree, map_tree, stack_trees
 
 Steps = dict[str, Tree]
-"""Columns [t, …] of consecutive steps; of a complete episode `obs` has one row more."""
+"""Columns [t, …] of consecutive steps; `obs` of a complete episode has one more row."""
 
 
 class EpisodeStore:
@@ -23,8 +23,8 @@ class EpisodeStore:
     Not thread-safe.
 
     Args:
-        capacity: Episodes to keep; the oldest one makes room.
-        seed: Seed of the draws.
+        capacity: Number of episodes to keep; new ones replace the oldest.
+        seed: Seed for sampling.
     """
 
     def __init__(self, capacity: int, seed: int) -> None:
@@ -34,21 +34,21 @@ class EpisodeStore:
         self._next = 0
         self._unfinished: dict[int, list[Steps]] = {}
         self.num_added = 0
-        """Episodes that were added so far."""
+        """Number of episodes added so far."""
 
     def __len__(self) -> int:
         return len(self._episodes)
 
     @property
     def num_steps(self) -> int:
-        """Steps of the kept episodes."""
+        """Number of steps in the stored episodes."""
         return sum(len(each[Columns.REWARDS]) for each in self._episodes)
 
     def add(self, fragment: Fragment) -> None:
         """Add the steps of a fragment; episodes may continue those of earlier fragments."""
         for n in range(fragment.width):
             number = int(fragment.env[n])
-            if fragment.first_step[n] == 0:  # a new episode: what was there will not go on
+            if fragment.first_step[n] == 0:  # a new episode: the unfinished one is lost
                 self._unfinished.pop(number, None)
             valid = fragment.length if fragment.valid is None else int(fragment.valid[:, n].sum())
             finals = {int(t): k for k, (t, at) in enumerate(fragment.final_at) if at == n}
@@ -107,7 +107,7 @@ class EpisodeStore:
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Set what `get_state` returned."""
+        """Restore the state that `get_state` returned."""
         self._episodes = list(state["episodes"])
         self._next = state["next"]
         self._unfinished = {number: list(each) for number, each in state["unfinished"].items()}

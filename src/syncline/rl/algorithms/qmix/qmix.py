@@ -1,9 +1,9 @@
 """QMIX (Rashid et al. 2018, https://arxiv.org/abs/1803.11485) and VDN (Sunehag et al. 2018,
-https://arxiv.org/abs/1706.05296): values of a team, for a group of agents with common rewards.
+https://arxiv.org/abs/1706.05296): team values for a group of agents with a common reward.
 
-All agents share one Q-network; a mixer makes the team's value of theirs. Learns from replayed whole
-episodes, with double Q-learning and target networks. `mixer=None` trains independent Q-learners on
-the team's reward. Not included: the last action as input of the agents.
+All agents share one Q-network; a mixer combines their values to the value of the team. Learns from
+replayed whole episodes, with double Q-learning and target networks. `mixer=None` trains independent
+Q-learners on the team reward. Not included: the last action as input of the agents.
 """
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ class QMixConfig(AlgorithmConfig):
             mixer: "qmix", "vdn" (the sum), or None for independent Q-learners.
             mixing_embed_dim: Width of QMIX's mixing network.
             double_q: Choose the next actions with the online network.
-            epsilon: Share of random actions, or a schedule over environment steps.
-            target_network_update_freq: Environment steps between two updates of target networks.
-            tau: Share of the new weights in these updates.
-            optim_alpha: Smoothing of RMSProp.
+            epsilon: Probability of a random action, or a schedule over environment steps.
+            target_network_update_freq: Environment steps between updates of the target networks.
+            tau: Weight of the online network in these updates.
+            optim_alpha: Smoothing constant of RMSProp.
             optim_eps: Epsilon of RMSProp.
-            replay_buffer_config: `capacity` in episodes; given keys are merged.
+            replay_buffer_config: `capacity` in episodes; keys are merged into the defaults.
             num_steps_sampled_before_learning_starts: Environment steps before the first update.
-            store_buffer_in_checkpoints: Save the buffer, so that a restored run continues exactly.
+            store_buffer_in_checkpoints: Save the buffer so that a restored run continues exactly.
             kwargs: Options of all algorithms; `train_batch_size` counts episodes.
         """
         given = dict(locals())
@@ -91,7 +91,7 @@ class QMixConfig(AlgorithmConfig):
         return self._set(given)
 
     def update_from_dict(self: ConfigT, config_dict: Mapping[str, Any]) -> ConfigT:
-        """Set options from a dictionary; dictionaries within are merged."""
+        """Set options from a dictionary; nested dictionaries are merged."""
         for key in ("replay_buffer_config",):
             if isinstance(config_dict.get(key), Mapping):
                 config_dict = {**config_dict, key: {**getattr(self, key), **config_dict[key]}}
@@ -109,7 +109,7 @@ class QMixConfig(AlgorithmConfig):
             )
 
     def epsilon_schedule(self) -> Any:
-        """Return `epsilon`, or what an `exploration_config` of older releases says."""
+        """Return `epsilon`, or the epsilon of an `exploration_config` from older releases."""
         older = self.exploration_config
         epsilon = self.epsilon
         if "epsilon_timesteps" in older or "final_epsilon" in older:
@@ -121,7 +121,7 @@ class QMixConfig(AlgorithmConfig):
         return epsilon
 
     def get_default_rl_module_spec(self) -> RLModuleSpec:
-        """Return the specification of a team's Q-network."""
+        """Return the specification of the team's Q-network."""
         return RLModuleSpec(module_class=QMixTorchRLModule)
 
     def get_default_learner_class(self) -> type[QMixTorchLearner]:
@@ -167,7 +167,7 @@ class QMix(Algorithm):
         return self.stores[module_id]
 
     def training_step(self) -> None:
-        """Sample, store finished episodes, and update on replayed ones."""
+        """Sample, store finished episodes, and train on replayed ones."""
         config = self.config
         samples = self.env_runner_group.sample_steps(step=self._steps_sampled)
         self.log_samples(samples)
@@ -207,7 +207,7 @@ class QMix(Algorithm):
         return state
 
     def set_state(self, state: StateDict) -> None:
-        """Continue from a state."""
+        """Restore a state."""
         super().set_state(state)
         for module_id, saved in state.get("episode_stores", {}).items():
             self.store(module_id).set_state(saved)

@@ -70,9 +70,9 @@ class SACConfig(OffPolicyConfig):
             actor_lr: Learning rate of the policy, or a schedule.
             critic_lr: Learning rate of the critics, or a schedule.
             alpha_lr: Learning rate of the temperature, or a schedule.
-            initial_alpha: First temperature.
-            target_entropy: Entropy to aim at; "auto" is minus the number of action dimensions, or
-                0.98 of the largest entropy with discrete actions.
+            initial_alpha: Initial temperature.
+            target_entropy: Target value of the entropy; "auto" is minus the number of action
+                dimensions or, with discrete actions, 0.98 of the maximum entropy.
             q_model_config: Options of the critics in older releases.
             policy_model_config: Options of the policy in older releases.
             optimization_config: Learning rates in older releases.
@@ -91,7 +91,7 @@ class SACConfig(OffPolicyConfig):
             raise ValueError(f"`initial_alpha={self.initial_alpha!r}` must be positive.")
         if self.lr is not None:
             raise ValueError(
-                f"`lr={self.lr!r}` has no effect in SAC, which has three learning rates: set "
+                f"`lr={self.lr!r}` has no effect: SAC has three learning rates. Set "
                 "`training(lr=None, actor_lr=…, critic_lr=…, alpha_lr=…)`."
             )
 

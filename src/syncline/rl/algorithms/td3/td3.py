@@ -1,6 +1,6 @@
 """TD3: twin delayed deep deterministic policy gradients (Fujimoto et al. 2018,
 https://arxiv.org/abs/1802.09477). DDPG (Lillicrap et al. 2016, https://arxiv.org/abs/1509.02971) is
-the same without its three additions: the second critic, the delay and the smoothing.
+TD3 without the second critic, the delayed policy and the target smoothing.
 """
 
 from __future__ import annotations
@@ -59,17 +59,16 @@ class TD3Config(OffPolicyConfig):
         """Set hyperparameters.
 
         Args:
-            twin_q: Learn two critics, and use the smaller value as target.
-            policy_delay: Updates of the critics for each one of the policy and the targets.
+            twin_q: Train two critics, and use the smaller value as target.
+            policy_delay: Critic updates per update of the policy and the targets.
             smooth_target_policy: Add noise to the actions of the target policy.
             target_noise: Standard deviation of that noise; actions are in [-1, 1].
-            target_noise_clip: Limit of that noise.
-            exploration_noise: Standard deviation of the noise on actions while exploring, or a
-                schedule of it over environment steps. `stddev` of `exploration_config` takes
-                precedence.
+            target_noise_clip: Maximum absolute value of that noise.
+            exploration_noise: Standard deviation of the action noise during exploration, or a
+                schedule over environment steps. `stddev` of `exploration_config` takes precedence.
             actor_lr: Learning rate of the policy, or a schedule.
             critic_lr: Learning rate of the critics, or a schedule.
-            l2_reg: Factor of half the sum of the critics' squared weights in their loss.
+            l2_reg: L2 penalty on the weights of the critics (half the sum of squares).
             kwargs: Options of all algorithms with a replay buffer.
         """
         given = dict(locals())
@@ -85,13 +84,13 @@ class TD3Config(OffPolicyConfig):
             raise ValueError(f"`policy_delay={self.policy_delay!r}` must be at least 1.")
         if self.lr is not None:
             raise ValueError(
-                f"`lr={self.lr!r}` has no effect in {type(self).__name__.removesuffix('Config')}, "
-                "which has two learning rates: set `training(lr=None, actor_lr=…, critic_lr=…)`."
+                f"`lr={self.lr!r}` has no effect: {type(self).__name__.removesuffix('Config')} has "
+                "two learning rates. Set `training(lr=None, actor_lr=…, critic_lr=…)`."
             )
         if not self.normalize_actions:
             raise ValueError(
-                "`normalize_actions=False`: the policy gives actions in [-1, 1], which have to be "
-                "scaled to the bounds of the action space. Leave the option at True."
+                "`normalize_actions=False` is not supported: the policy returns actions in "
+                "[-1, 1], which must be scaled to the action space. Leave the option at True."
             )
 
     def get_default_rl_module_spec(self) -> RLModuleSpec:
@@ -125,7 +124,7 @@ class TD3(OffPolicyAlgorithm):
 
 
 class DDPGConfig(TD3Config):
-    """Options of TD3 without its three additions."""
+    """Options of DDPG: TD3 without its three additions."""
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class=algo_class or DDPG)

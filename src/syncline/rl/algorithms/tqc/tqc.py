@@ -1,4 +1,4 @@
-"""TQC: SAC with critics that predict quantiles of returns, of which the largest are left out
+"""TQC: SAC with critics that predict quantiles of returns and drop the largest ones
 (Kuznetsov et al. 2020, https://arxiv.org/abs/2005.04269). Continuous actions only.
 """
 
@@ -39,9 +39,9 @@ class TQCConfig(SACConfig):
         """Set hyperparameters.
 
         Args:
-            n_quantiles: Quantiles of each critic.
+            n_quantiles: Number of quantiles of each critic.
             n_critics: Number of critics.
-            top_quantiles_to_drop_per_net: Largest quantiles to leave out of targets, for each
+            top_quantiles_to_drop_per_net: Number of largest quantiles to drop from targets, per
                 critic.
             kwargs: Options of SAC.
         """
@@ -59,7 +59,7 @@ class TQCConfig(SACConfig):
         if not 0 <= self.top_quantiles_to_drop_per_net < self.n_quantiles:
             raise ValueError(
                 f"`top_quantiles_to_drop_per_net={self.top_quantiles_to_drop_per_net!r}` must be "
-                f"at least 0 and less than `n_quantiles={self.n_quantiles}`: some have to be left."
+                f"at least 0 and less than `n_quantiles={self.n_quantiles}`."
             )
 
     def get_default_rl_module_spec(self) -> RLModuleSpec:

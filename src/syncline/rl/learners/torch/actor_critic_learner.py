@@ -1,7 +1,7 @@
 """`ActorCriticLearner`: what learners with a policy and a value function share.
 
 Covered: coefficients of the entropy bonus, log-probabilities and values of whole fragments with the
-present weights. Not covered: the losses (`algorithms/`).
+current weights. Not covered: the losses (`algorithms/`).
 """
 
 from __future__ import annotations

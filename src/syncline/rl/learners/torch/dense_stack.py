@@ -184,7 +184,7 @@ def _through(activation: Activation, gradient: np.ndarray, outputs: np.ndarray) 
 
 
 def dense_stack(*parts: Any, scratch: Scratch | None = None) -> DenseStack | None:
-    """Return the layers of encoders and heads, one after the other; None if they are more than
+    """Return the layers of encoders and heads, one after another; None if they are more than
     fully connected layers on the CPU in float32, or if anybody observes them.
     """
     layers: list[tuple[nn.Linear, Activation]] = []

@@ -213,7 +213,7 @@ class TargetNetworkLearner(TorchLearner):
         }
 
     def set_state(self, state: StateDict) -> None:
-        """Set what `get_state` returned."""
+        """Restore the state that `get_state` returned."""
         super().set_state(state)
         self._last_target_update.update(state.get("last_target_update", {}))
 

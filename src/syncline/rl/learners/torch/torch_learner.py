@@ -582,7 +582,7 @@ class TorchLearner(Checkpointable):
                 loss = self.compute_loss_for_module(
                     module_id=module_id, config=config, batch=batch[module_id], fwd_out=out
                 )
-            if hasattr(module, "adjust_loss"):  # a network of older releases
+            if hasattr(module, "adjust_loss"):  # a network from older releases
                 loss = module.adjust_loss(loss, batch[module_id])
                 self.metrics.log_dict(module.loss_metrics(), key=module_id, window=1)
             losses[module_id] = loss
@@ -770,7 +770,7 @@ class TorchLearner(Checkpointable):
         return state
 
     def set_state(self, state: StateDict) -> None:
-        """Set what `get_state` returned."""
+        """Restore the state that `get_state` returned."""
         if COMPONENT_RL_MODULE in state:
             self.module.set_state(state[COMPONENT_RL_MODULE])
         self.optimizers.set_state(state.get(COMPONENT_OPTIMIZER, {}))

@@ -46,7 +46,7 @@ class AttentionEncoderConfig(ModelConfig):
     """Settings of a GTrXL encoder."""
 
     num_units: int = 1
-    """Transformer units, one after the other."""
+    """Transformer units, one after another."""
     dim: int = 64
     """Size of the input and output of each unit."""
     num_heads: int = 1

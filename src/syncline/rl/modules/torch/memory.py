@@ -28,7 +28,7 @@ class RecurrentEncoderConfig(ModelConfig):
     hidden_dim: int = 256
     """Size of the state and of the output."""
     num_layers: int = 1
-    """Layers one after the other."""
+    """Layers one after another."""
     batch_major: bool = True
     """Inputs are [S, L, ...]; otherwise [L, S, ...]."""
     hidden_weights_initializer: Initializer = None

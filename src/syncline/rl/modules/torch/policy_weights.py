@@ -105,7 +105,7 @@ def numpy_policy(module: Any) -> NumpyActing | None:
 
 
 def numpy_network(*parts: Any) -> NumpyNetwork | None:
-    """Return NumPy's pass through an encoder and a head, one after the other; None if they are
+    """Return NumPy's pass through an encoder and a head, one after another; None if they are
     more than fully connected layers on the CPU in float32.
     """
     if any(type(part) not in (TorchMLPEncoder, TorchMLPHead) for part in parts):

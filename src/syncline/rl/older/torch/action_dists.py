@@ -1,4 +1,4 @@
-"""Action distributions of older releases, and their adapter to the present interface."""
+"""Action distributions from older releases, and their adapter to the current interface."""
 
 from __future__ import annotations
 
@@ -322,7 +322,7 @@ class TorchDirichlet(TorchDistributionWrapper):
 
 
 class OlderDistribution(Distribution):
-    """A distribution of older releases with the present interface.
+    """A distribution from older releases with the current interface.
 
     Subclasses made by `adapted` know the class and the network.
     """
@@ -361,7 +361,7 @@ class OlderDistribution(Distribution):
     @staticmethod
     def required_input_dim(space: gym.Space[Any], **kwargs: Any) -> int:
         """Raise TypeError: the network decides."""
-        raise TypeError("Distributions of older releases get their inputs from a TorchModelV2.")
+        raise TypeError("Distributions from older releases get their inputs from a TorchModelV2.")
 
     def to_deterministic(self) -> OlderDistribution:
         """Return the distribution of the most probable actions."""
@@ -406,7 +406,7 @@ def flat_actions(actions: Any) -> Any:
 
 
 def adapted(older_class: type[Any], model: Any) -> type[OlderDistribution]:
-    """Return a class with the present interface for one of older releases and its network."""
+    """Return a class with the current interface for one from older releases and its network."""
     return type(
         older_class.__name__, (OlderDistribution,), {"older_class": older_class, "model": model}
     )

@@ -77,7 +77,7 @@ class ModelCatalog:
             )
         else:
             raise NotImplementedError(
-                f"There is no distribution of older releases over {action_space}. Register one "
+                f"There is no distribution from older releases over {action_space}. Register one "
                 "with `ModelCatalog.register_custom_action_dist`."
             )
         return cls, cls.required_model_output_shape(action_space, config)

@@ -1,4 +1,4 @@
-"""Networks of older releases as modules: for policies with a value function, and as encoders."""
+"""Networks from older releases as modules: for policies with a value function, and as encoders."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FEATURES = 256
 def built_model(
     cls: type[Any], observation_space: Any, action_space: Any, outputs: Any, config: Any, name: str
 ) -> Any:
-    """Create a network of older releases.
+    """Create a network from older releases.
 
     Raises:
         TypeError: Its constructor takes other arguments.
@@ -40,7 +40,7 @@ def built_model(
     except TypeError as error:
         raise TypeError(
             f"{cls.__name__}({space}, {action_space}, {outputs}, model_config, {name!r}"
-            f"{', ' + ', '.join(own) if own else ''}) failed: {error}. Models of older releases "
+            f"{', ' + ', '.join(own) if own else ''}) failed: {error}. Models from older releases "
             "take (obs_space, action_space, num_outputs, model_config, name) and the keys of "
             "`custom_model_config`."
         ) from error
@@ -151,7 +151,7 @@ class ModelV2Encoder(nn.Module):
 
 
 class ModelV2Catalog(Catalog):
-    """Builds encoders that are networks of older releases, for DQN, SAC and the like."""
+    """Builds encoders that are networks from older releases, for DQN, SAC and the like."""
 
     def _determine_components_hook(self) -> None:
         config = self._model_config_dict

@@ -1,4 +1,4 @@
-"""`TorchModelV2`: networks in the form of older releases, and their inputs.
+"""`TorchModelV2`: networks in the form from older releases, and their inputs.
 
 A network gets flat observations and a list of states, returns the parameters of the action
 distribution, and keeps what `value_function()` needs from the last pass.

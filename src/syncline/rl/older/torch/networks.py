@@ -1,4 +1,4 @@
-"""Networks of older releases: fully connected, convolutional, with memory; layers for own ones."""
+"""Networks from older releases (fully connected, convolutional, recurrent), and their layers."""
 
 from __future__ import annotations
 
@@ -344,7 +344,7 @@ class GTrXLNet(_MemoryNetwork):
         num_outputs: Outputs for each observation.
         model_config: Options; `fcnet_*` are those of the layers in front.
         name: Name of the network.
-        num_transformer_units: Units, one after the other.
+        num_transformer_units: Units, one after another.
         attention_dim: Inputs and outputs of each.
         num_heads: Attention heads of each.
         memory_inference: Previous steps that acting attends to.

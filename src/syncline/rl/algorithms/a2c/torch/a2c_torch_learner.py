@@ -25,7 +25,7 @@ from syncline.rl.returns.n_step import discounted_returns
 
 
 class A2CTorchLearner(ActorCriticLearner):
-    """One step on the policy gradient of the whole batch."""
+    """Takes one policy gradient step on the whole batch."""
 
     def postprocess(self, module_id: str, config: Any, fragment: Fragment) -> dict[str, Tree]:
         """Return advantages and value targets [T, N]."""
@@ -79,7 +79,7 @@ class A2CTorchLearner(ActorCriticLearner):
 
 
 def _pieces(columns: Batch, rows: int) -> Iterator[tuple[Batch, torch.Tensor]]:
-    """Yield pieces of about `rows` rows, and their shares of all rows."""
+    """Yield pieces of about `rows` rows with their fractions of all rows."""
     mask = columns.get(Columns.LOSS_MASK)
     if mask is None:
         mask = torch.ones(len(first_leaf(columns)), dtype=torch.bool)

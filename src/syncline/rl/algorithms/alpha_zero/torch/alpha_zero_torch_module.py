@@ -21,9 +21,9 @@ from syncline.rl.modules.torch.torch_rl_module import TorchRLModule
 
 
 class AlphaZeroTorchRLModule(TorchRLModule, ValueFunctionAPI):
-    """A shared encoder, a head for the logits and one for the value.
+    """A shared encoder with one head for the logits and one for the value.
 
-    Observations are dicts with the keys `obs` and `action_mask`, or anything without a mask.
+    Observations are dicts with the keys `obs` and `action_mask`, or any value without a mask.
     Override `logits_and_values` for a network of your own.
     """
 
@@ -33,7 +33,7 @@ class AlphaZeroTorchRLModule(TorchRLModule, ValueFunctionAPI):
         self.has_mask = isinstance(space, gym.spaces.Dict) and ACTION_MASK in space.spaces
         if self.has_mask and OBS not in space.spaces:
             raise ValueError(
-                f"Observations with 'action_mask' need the key 'obs' beside it, not {space}."
+                f"Observations with 'action_mask' also need the key 'obs', not {space}."
             )
         inner = space[OBS] if self.has_mask else space
         if any(self.model_config.get(f"use_{kind}") for kind in ("lstm", "gru", "attention")):
@@ -58,7 +58,7 @@ class AlphaZeroTorchRLModule(TorchRLModule, ValueFunctionAPI):
         return torch.softmax(logits, -1), values
 
     def masked_logits_and_values(self, obs: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return logits [B, A], lowest for masked actions, and values [B]."""
+        """Return values [B] and logits [B, A] with the minimum for masked actions."""
         logits, values = self.logits_and_values(obs[OBS] if self.has_mask else obs)
         if self.has_mask:
             logits = logits.masked_fill(obs[ACTION_MASK] <= 0, torch.finfo(logits.dtype).min)

@@ -1,8 +1,8 @@
 """The loss of APPO: IMPACT (Luo et al. 2020, https://arxiv.org/abs/1912.00167).
 
-A target policy, which follows the learner's in steps, stands between the policy that sampled and
-the one that learns: V-trace estimates advantages of the target policy, and the ratio to it is
-clipped, so that batches of any age move the policy by a bounded amount.
+A target policy follows the learner's policy in steps. V-trace estimates the advantages of the
+target policy, and the probability ratio to it is clipped, so batches of any age move the policy by
+a bounded amount.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LARGEST_SAMPLER_RATIO = 2.0
 
 
 class APPOTorchLearner(IMPALATorchLearner):
-    """The clipped objective on V-trace, with a target policy."""
+    """The clipped objective on V-trace advantages, with a target policy."""
 
     def build(self) -> None:
         """Create modules, target modules and optimizers."""
@@ -44,7 +44,7 @@ class APPOTorchLearner(IMPALATorchLearner):
         self._passes = 0
 
     def target(self, module_id: str) -> RLModule:
-        """Return the target of a module; at first it has the same weights."""
+        """Return the target of a module, created with the same weights."""
         if module_id not in self._targets:
             target: Any = copy.deepcopy(self.module[module_id])
             target.unwrapped().requires_grad_(False)
@@ -151,7 +151,7 @@ class APPOTorchLearner(IMPALATorchLearner):
         }
 
     def set_state(self, state: StateDict) -> None:
-        """Set what `get_state` returned."""
+        """Restore the state that `get_state` returned."""
         super().set_state(state)
         self.curr_kl_coeffs_per_module.update(state.get("kl_coeffs", {}))
         for module_id, saved in state.get("targets", {}).items():

@@ -1,4 +1,4 @@
-"""The loss of behavior cloning: the recorded actions' negative log-likelihood."""
+"""The loss of behavior cloning: the negative log-likelihood of the recorded actions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The losses of CQL: those of SAC, and a penalty for values of actions that were not recorded."""
+"""The losses of CQL: the losses of SAC, and a penalty on values of unrecorded actions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class CQLTorchLearner(SACTorchLearner):
             self.register_adam(module_id, "penalty_weight", [weight], config.critic_lr)
 
     def _continuous(self, module: Any, config: Any, batch: Batch, alpha: torch.Tensor) -> Any:
-        """Return what SAC does, with the penalty in the critics' loss."""
+        """Return SAC's losses, with the penalty added to the critics' loss."""
         critic_loss, *others = super()._continuous(module, config, batch, alpha)
         gaps = self._gaps(module, config, batch)
         module_id = self._module_id(module)
@@ -65,7 +65,7 @@ class CQLTorchLearner(SACTorchLearner):
     def _policy_loss(
         self, module: Any, config: Any, batch: Batch, alpha: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the loss of SAC; in the first updates, with cloning in place of the critics."""
+        """Return the policy loss of SAC; the first updates clone recorded actions instead."""
         if self.updates > config.bc_iters:
             return super()._policy_loss(module, config, batch, alpha)
         policy = module.policy(batch)
@@ -73,10 +73,10 @@ class CQLTorchLearner(SACTorchLearner):
         return (alpha * logp - policy.logp(batch[Columns.ACTIONS])).mean(), -logp
 
     def _gaps(self, module: Any, config: Any, batch: Batch) -> torch.Tensor:
-        """Return T log sum_a exp((Q(s, a) - log p(a)) / T) - Q(s, a_recorded), means over the rows
-        for each critic, [C].
+        """Return T log sum_a exp((Q(s, a) - log p(a)) / T) - Q(s, a_recorded), averaged over the
+        rows for each critic, [C].
 
-        The actions are uniform ones, and those of the policy at s and at s'.
+        The actions are sampled uniformly and from the policy at s and at s'.
         """
         rows, count = len(first_leaf(batch[Columns.OBS])), config.num_actions
         repeated = {
@@ -105,7 +105,7 @@ class CQLTorchLearner(SACTorchLearner):
         return kinds
 
     def _lagrangian(self, module_id: str, config: Any, gaps: torch.Tensor) -> torch.Tensor:
-        """Return the weighted distance of the gaps from the threshold, and the weight's own loss;
+        """Return the weighted distance of the gaps from the threshold, and the loss of the weight;
         equation 30 of the paper.
         """
         weight = self.log_penalty_weights[module_id].exp().clamp(max=LARGEST_WEIGHT)
@@ -129,7 +129,7 @@ class CQLTorchLearner(SACTorchLearner):
 
     @torch.no_grad()
     def set_state(self, state: StateDict) -> None:
-        """Set what `get_state` returned."""
+        """Restore the state that `get_state` returned."""
         super().set_state(state)
         for module_id, value in state.get("log_penalty_weights", {}).items():
             if module_id in self.log_penalty_weights:

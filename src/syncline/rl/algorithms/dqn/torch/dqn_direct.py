@@ -1,7 +1,7 @@
 """`DirectDQN`: the gradients of DQN's loss for fully connected networks, without autograd.
 
-A test compares them with those of `DQNTorchLearner.compute_loss_for_module`, which is the
-definition of the loss.
+A test compares them with the gradients of `DQNTorchLearner.compute_loss_for_module`, which defines
+the loss.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class DirectQNetwork:
 
     Args:
         encoder: Layers before the heads.
-        advantages: Head of the advantages, or of the values themselves.
+        advantages: Head of the advantages; without dueling, of the Q-values.
         values: Head of the state's value; None without dueling.
     """
 
@@ -45,7 +45,7 @@ class DirectQNetwork:
         return centered
 
     def backward(self, gradient: np.ndarray) -> None:
-        """Set the gradients of the weights, for those of the first rows' Q-values."""
+        """Set the gradients of the weights from the gradients of the first rows' Q-values."""
         rows = slice(len(gradient))
         if self._values is None:
             inner = self._advantages.backward(gradient, rows, into_inputs=True)
@@ -61,7 +61,7 @@ class DirectDQN:
     """One step of DQN on rows of a replay buffer.
 
     Args:
-        online: The network that learns.
+        online: The network to train.
         target: The target network.
         config: The algorithm's options.
     """
@@ -73,7 +73,7 @@ class DirectDQN:
         self._is_huber = config.td_error_loss_fn == "huber"
 
     def gradients(self, columns: dict[str, Any]) -> tuple[np.ndarray, dict[str, Any]]:
-        """Set the gradients of all weights; return the errors, [B], and what to report."""
+        """Set the gradients of all weights; return the errors, [B], and metrics."""
         for stack in (*self._online.stacks, *self._target.stacks):
             stack.bind()
         obs, following = _float32(columns[Columns.OBS]), _float32(columns[Columns.NEXT_OBS])

@@ -49,7 +49,7 @@ class DQNTorchLearner(TargetNetworkLearner):
     def compute_loss_for_module(
         self, *, module_id: str, config: Any, batch: Batch, fwd_out: dict[str, Any]
     ) -> torch.Tensor:
-        """Return the weighted mean of the errors' losses."""
+        """Return the weighted mean of the losses of all errors."""
         actions = batch[Columns.ACTIONS].unsqueeze(-1).long()
         chosen = fwd_out[QF_PREDS].gather(-1, actions).squeeze(-1)
         if config.num_atoms > 1:

@@ -1,4 +1,4 @@
-"""The Q-network of DQN: dueling, noisy, distributional by options; its target; acting."""
+"""The Q-network of DQN (optionally dueling, noisy, distributional), its target, and acting."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class QNetwork(nn.Module):
 
 class NoisyLinear(nn.Linear):
     """A linear layer with factorized Gaussian noise (Fortunato et al. 2018,
-    https://arxiv.org/abs/1706.10295). In evaluation mode there is no noise.
+    https://arxiv.org/abs/1706.10295). Evaluation mode disables the noise.
     """
 
     def __init__(self, layer: nn.Linear, sigma0: float) -> None:
@@ -108,7 +108,7 @@ class NoisyLinear(nn.Linear):
 
 
 def make_noisy(module: nn.Module, sigma0: float) -> None:
-    """Replace the linear layers of a module by noisy ones."""
+    """Replace the linear layers of a module with noisy ones."""
     for name, child in module.named_children():
         if isinstance(child, nn.Linear):
             setattr(module, name, NoisyLinear(child, sigma0))
@@ -173,17 +173,17 @@ class DefaultDQNTorchRLModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI,
         return out
 
     def acting_policy(self) -> ActingPolicy:
-        """Return epsilon-greedy acting."""
+        """Return the epsilon-greedy acting policy."""
         epsilon = 0.0 if self.model_config.get("noisy") else self.model_config.get("epsilon", 0.0)
         return EpsilonGreedyActing(self, Schedule(epsilon, "epsilon"))
 
 
 class EpsilonGreedyActing:
-    """Takes the best action, and with probability epsilon a random one; or draws actions in
-    proportion to exp(Q / temperature), if the module has a `softmax_temperature`.
+    """Takes a random action with probability epsilon, otherwise the best one. If the module has a
+    `softmax_temperature`, samples actions in proportion to exp(Q / temperature).
 
-    The last number of a row's noise seeds the noise in the weights of noisy layers. Small networks
-    act with NumPy; the value of a dueling network has no effect on the best action.
+    The last noise value of a row seeds the weight noise of noisy layers. Small networks act with
+    NumPy; the state value of a dueling network does not change the best action.
     """
 
     noise_size = 3
@@ -200,7 +200,7 @@ class EpsilonGreedyActing:
             self._network = numpy_network(module.online.encoder, module.online.advantages)
 
     def set_step(self, step: int) -> None:
-        """Set epsilon for so many sampled environment steps."""
+        """Set epsilon according to the number of sampled environment steps."""
         self.epsilon = self._schedule.value(step)
 
     def act(

@@ -1,7 +1,7 @@
 """The policy of DreamerV3, and actions as vectors.
 
-Covered: Discrete, MultiDiscrete and Box spaces. Discrete actions are one-hot vectors, with 1 % of
-the uniform distribution; those of a Box are normal distributions around a squashed mean.
+Covered: Discrete, MultiDiscrete and Box spaces. Discrete actions are one-hot vectors, sampled from
+a mixture with 1 % uniform probability; Box actions are normally distributed around a squashed mean.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ActionVectors:
         self.size = sum(self.counts) or int(np.prod(self._shape))
         """Length of the vectors."""
         self.num_noise = len(self.counts) or self.size
-        """Random numbers of an action."""
+        """Number of random numbers per action."""
 
     def encode(self, actions: torch.Tensor) -> torch.Tensor:
         """Return actions [*batch, …] as vectors [*batch, A]."""
@@ -71,12 +71,12 @@ class ActionVectors:
         return self.clipped(vectors).reshape(*dims, *self._shape)
 
     def clipped(self, vectors: torch.Tensor) -> torch.Tensor:
-        """Return vectors as environment and world model see them: of a Box within [-1, 1]."""
+        """Return the vectors that environment and world model get; Box actions are in [-1, 1]."""
         return vectors if self.counts else vectors.clamp(-1.0, 1.0)
 
 
 class Actor(nn.Module):
-    """States to action distributions.
+    """Maps states to action distributions.
 
     Args:
         features: Length of a state.
@@ -100,7 +100,7 @@ class Actor(nn.Module):
         return [torch.tanh(mean), low + (high - low) * torch.sigmoid(raw + 2.0)]
 
     def sample(self, inputs: list[torch.Tensor], noise: torch.Tensor) -> torch.Tensor:
-        """Return action vectors [*batch, A], drawn with uniform noise [*batch, num_noise]."""
+        """Sample action vectors [*batch, A] with uniform noise [*batch, num_noise]."""
         if self.vectors.counts:
             numbers = noise.unbind(-1)
             return torch.cat(

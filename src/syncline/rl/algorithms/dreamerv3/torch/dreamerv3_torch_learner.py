@@ -1,7 +1,7 @@
 """The losses of DreamerV3: world model, critic and actor.
 
-Equations are those of Hafner et al. 2023 (https://arxiv.org/abs/2301.04104). Metrics have RLlib's
-names.
+Equation numbers refer to Hafner et al. 2023 (https://arxiv.org/abs/2301.04104). Metrics have
+RLlib's names.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from syncline.rl.learners.torch.train_batch import Batch, TrainBatch
 
 WORLD_MODEL, ACTOR, CRITIC = "world_model", "actor", "critic"
 DYNAMICS_SCALE, REPRESENTATION_SCALE = 0.5, 0.1
-"""Weights of the two sides of the KL divergence (equation 4)."""
+"""Weights of the two KL losses (equation 4)."""
 LEAST_RETURN_RANGE = 1.0
-"""Ranges of returns below it are not scaled up, since that would amplify noise (equation 12)."""
+"""Smallest range of returns to divide by; a smaller range would amplify noise (equation 12)."""
 
 
 class DreamerV3TorchLearner(TargetNetworkLearner):
-    """Three losses for separate parameters: one backward pass serves them all.
+    """Three losses with separate parameters, which share one backward pass.
 
-    Trajectories are imagined without gradients. Critic and actor learn on all imagined states at
-    once, the actor by REINFORCE.
+    Trajectories are imagined without gradients. Critic and actor learn from all imagined states
+    together, the actor with REINFORCE.
     """
 
     def build(self) -> None:
@@ -139,7 +139,7 @@ class DreamerV3TorchLearner(TargetNetworkLearner):
             logits: The critic's logits [H, N, bins].
             returns: Lambda returns [H, N].
             slow: Values of the slow critic [H, N].
-            weights: Probabilities [H, N] that the trajectory has not ended.
+            weights: Probability that the trajectory continues, [H, N].
         """
         to_returns, to_slow = self._two_hot.loss(logits, returns, slow)
         total: torch.Tensor = (weights * (to_returns + to_slow)).mean()
@@ -162,13 +162,13 @@ class DreamerV3TorchLearner(TargetNetworkLearner):
         returns: torch.Tensor,
         values: torch.Tensor,
     ) -> torch.Tensor:
-        """Return (R - V) / max(1, S), where S is the smoothed range from the 5th to the 95th
-        percentile of returns (equation 12).
+        """Return (R - V) / max(1, S), where S is the smoothed difference of the 95th and 5th
+        percentiles of the returns (equation 12).
         """
         percentiles: Any = module.return_percentiles
         levels = torch.tensor([0.05, 0.95], device=returns.device)
         found = torch.quantile(returns.flatten(), levels)
-        if self.distributed:  # the same range for all learners
+        if self.distributed:  # use the same range in all learners
             torch.distributed.all_reduce(found)
             found /= self.num_learners
         decay = config.return_normalization_decay
@@ -210,7 +210,7 @@ class DreamerV3TorchLearner(TargetNetworkLearner):
     def postprocess_gradients_for_module(
         self, *, module_id: str, config: Any, module_gradients_dict: Gradients
     ) -> Gradients:
-        """Clip the gradients of world model, actor and critic, each by a limit of its own."""
+        """Clip the gradients of world model, actor and critic by separate limits."""
         for name, optimizer in self.optimizers.of_module(module_id).items():
             limit = getattr(config, f"{name}_grad_clip_by_global_norm")
             norm = self.optimizers.clip(optimizer, module_gradients_dict, limit, "global_norm")

@@ -1,4 +1,4 @@
-"""`DreamerV3TorchRLModule`: world model, actor and critic, and how they act and imagine."""
+"""`DreamerV3TorchRLModule`: world model, actor and critic, with acting and imagination."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from syncline.rl.modules.torch.torch_acting import to_numpy, to_tensor
 from syncline.rl.modules.torch.torch_rl_module import TorchRLModule
 
 FIRST, H, Z, ACTION = "is_first", "h", "z", "a"
-"""Parts of the state between two steps."""
+"""Parts of the recurrent state."""
 
 
 class WorldModel(nn.Module):
@@ -65,7 +65,7 @@ class WorldModel(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class Dream:
-    """Trajectories that the world model imagined, each from one observed state."""
+    """Imagined trajectories, each starting from one observed state."""
 
     features: torch.Tensor
     """States [H + 1, N, F]."""
@@ -76,8 +76,8 @@ class Dream:
 class DreamerV3TorchRLModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI):
     """The networks of DreamerV3.
 
-    The state between two steps has the latents before the previous action, that action, and whether
-    an episode begins.
+    The recurrent state contains the latents before the previous action, that action, and a flag for
+    the beginning of an episode.
     """
 
     def setup(self) -> None:
@@ -99,7 +99,7 @@ class DreamerV3TorchRLModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI):
             self.make_target_networks()
 
     def get_non_inference_attributes(self) -> list[str]:
-        """Return what only learning needs."""
+        """Return the names of the networks that only learning needs."""
         heads = [f"world_model.{name}" for name in ("decoder", "reward", "continues")]
         return [*heads, "critic", "slow_critic", "return_percentiles"]
 
@@ -172,7 +172,7 @@ class DreamerV3TorchRLModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI):
         return one_hot(indices.long(), self.world_model.rssm.num_classes).flatten(-2).float()
 
     def _act_on_sequence(self, batch: dict[str, Any], explore: bool) -> dict[str, Any]:
-        """Act on observations [S, L, …] one after the other, with torch's random numbers."""
+        """Act on observations [S, L, …] step by step, with random numbers from torch."""
         obs, state = batch[Columns.OBS], batch[Columns.STATE_IN]
         size, length = _first(obs).shape[:2]
         found = []
@@ -199,8 +199,8 @@ class DreamerV3TorchRLModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI):
     def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Return the observed states of sequences [B, T, …], time-major, and the decoder's targets.
 
-        `batch["actions"]` are those after each observation. Sequences begin in the initial state,
-        or in `start_h`, `start_z` after `start_action` if the batch has them.
+        `batch["actions"]` follow the observations. Sequences begin in the initial state, or in
+        `start_h`, `start_z` after `start_action` if the batch contains them.
         """
         model = self.world_model
         obs = map_tree(lambda leaf: leaf.transpose(0, 1), batch[Columns.OBS])
@@ -218,7 +218,7 @@ class DreamerV3TorchRLModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI):
 
     @torch.no_grad()
     def dream(self, observed: Observed, horizon: int) -> Dream:
-        """Imagine `horizon` steps from each of the observed states, with the actor's actions."""
+        """Imagine `horizon` steps with the actor's actions from each observed state."""
         rssm = self.world_model.rssm
         h, z = observed.h.detach().flatten(0, 1), observed.z.detach().flatten(0, 1)
         noise = torch.rand(horizon, len(h), self.num_noise, device=h.device)
@@ -235,7 +235,7 @@ class DreamerV3TorchRLModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI):
 
 
 class DreamerActing:
-    """Acting with the noise of each environment. Implements `ActingPolicy`."""
+    """Acts with separate noise for each environment. Implements `ActingPolicy`."""
 
     noise_kind: Literal["uniform", "normal"] = "uniform"
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import torch
 
 UNIMIX = 0.01
-"""Share of the uniform distribution in every categorical one."""
+"""Weight of the uniform distribution in every categorical distribution."""
 FREE_NATS = 1.0
-"""KL divergence below which there is no gradient."""
+"""KL divergence below which the gradient is zero (free nats)."""
 
 
 def symlog(x: torch.Tensor) -> torch.Tensor:
@@ -25,10 +25,10 @@ def symexp(x: torch.Tensor) -> torch.Tensor:
 
 
 class TwoHot:
-    """Regression by classification: a number is a distribution over 2 K + 1 bins.
+    """Regression by classification: a number is encoded as a distribution over 2 K + 1 bins.
 
-    The bins are symexp(-20 … 20), evenly spaced under symlog. A target lies between two of them,
-    which share its probability in proportion to their distances. The order of the bins is
+    The bins are symexp(-20 … 20), evenly spaced under symlog. The two bins around a target share
+    its probability in proportion to their distances (two-hot encoding). The order of the bins is
     0, b_1 … b_K, -b_1 … -b_K.
 
     Args:
@@ -47,8 +47,8 @@ class TwoHot:
     def mean(self, logits: torch.Tensor) -> torch.Tensor:
         """Return the expected values, [*batch], of logits [*batch, bins].
 
-        Opposite bins are summed up in pairs, so that equal probabilities give exactly 0 in spite of
-        the large numbers at both ends.
+        Opposite bins are summed in pairs, so that equal probabilities give exactly 0 despite the
+        large numbers at both ends.
         """
         probabilities = torch.softmax(logits, -1)
         middle = self._half + 1
@@ -70,7 +70,7 @@ class TwoHot:
         return torch.logsumexp(logits, -1) - chosen
 
     def _place(self, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the bins around values and their shares, both [*batch, 2]."""
+        """Return the bins around values and their probabilities, both [*batch, 2]."""
         upper = torch.searchsorted(self._ascending, values.contiguous(), right=True)
         upper = upper.clamp(1, self.num_bins - 1)
         low, high = self._ascending[upper - 1], self._ascending[upper]
@@ -86,7 +86,7 @@ def mixed_probabilities(logits: torch.Tensor) -> torch.Tensor:
 
 
 def draw(probabilities: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-    """Return one-hot draws [*batch, C] by inversion, with uniform numbers [*batch]."""
+    """Return one-hot samples [*batch, C] by inversion of uniform numbers [*batch]."""
     probabilities = probabilities.detach()
     below = probabilities.cumsum(-1) < uniform.unsqueeze(-1)
     index = below.sum(-1, keepdim=True).clamp_(max=probabilities.shape[-1] - 1)
@@ -94,7 +94,7 @@ def draw(probabilities: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
 
 
 def straight_through(probabilities: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-    """Return one-hot draws [*batch, C] whose gradient is that of the probabilities."""
+    """Return one-hot samples [*batch, C] with straight-through gradients."""
     drawn = draw(probabilities, uniform)
     if not probabilities.requires_grad:
         return drawn
@@ -109,8 +109,8 @@ def kl_divergence(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
 def balanced_kl(posterior: torch.Tensor, prior: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return dynamics and representation loss [*batch] of probabilities [*batch, K, C].
 
-    Both have the same value, max(1, KL). The first trains the prior only, the second the posterior
-    only (equation 5).
+    Both have the value max(1, KL). The first trains only the prior, the second only the posterior
+    (equation 5).
     """
     dynamics = kl_divergence(posterior.detach(), prior).clamp(min=FREE_NATS)
     representation = kl_divergence(posterior, prior.detach()).clamp(min=FREE_NATS)

@@ -42,9 +42,9 @@ class ModelSize:
     num_categoricals: int
     """Variables of the stochastic state z."""
     num_classes: int
-    """Values of each of them."""
+    """Number of values of each variable."""
     cnn_multiplier: int
-    """Channels of the first convolution; each further one doubles them."""
+    """Channels of the first convolution; each further convolution doubles them."""
 
 
 def _size(dense: int, layers: int, gru: int, latents: int, channels: int) -> ModelSize:
@@ -72,10 +72,10 @@ MODEL_SIZES = {
 
 
 def model_size(config: Mapping[str, Any]) -> ModelSize:
-    """Return the widths of `config["model_size"]`, with those that `config` replaces.
+    """Return the widths of `config["model_size"]`, overridden by those in `config`.
 
     Raises:
-        ValueError: There is no such size.
+        ValueError: The size is unknown.
     """
     name = config.get("model_size", "XS")
     if name not in MODEL_SIZES:
@@ -89,14 +89,14 @@ def model_size(config: Mapping[str, Any]) -> ModelSize:
 
 
 class MLP(nn.Sequential):
-    """Layers without bias, each with LayerNorm and SiLU, and a linear output layer if given.
+    """Layers without bias, each with LayerNorm and SiLU, and an optional linear output layer.
 
     Args:
         inputs: Size of the input.
         units: Width of each layer.
         layers: Number of layers.
-        outputs: Size of the output; None for that of the last layer.
-        zero: Set the weights of the output layer to 0, so that all outputs begin as 0.
+        outputs: Size of the output; None for no output layer.
+        zero: Initialize the output layer with zeros, so that all outputs are 0 at first.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class MLP(nn.Sequential):
 
 
 def initialize(layer: nn.Module) -> None:
-    """Initialize a layer with a truncated normal distribution, scaled by its mean fan."""
+    """Initialize a layer with a truncated normal distribution, scaled by the mean fan."""
     weight: Any = layer.weight
     receptive = weight[0, 0].numel() if weight.dim() > 2 else 1
     fan = (weight.shape[0] + weight.shape[1]) * receptive / 2.0
@@ -169,7 +169,7 @@ class Observations:
 
 
 class Encoder(nn.Module):
-    """Observations to embeddings: an MLP for vectors, convolutions of stride 2 for images."""
+    """Maps observations to embeddings: an MLP for vectors, convolutions of stride 2 for images."""
 
     def __init__(self, observations: Observations, size: ModelSize) -> None:
         super().__init__()
@@ -192,7 +192,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """States (h, z) to predicted observations."""
+    """Maps states (h, z) to predicted observations."""
 
     def __init__(self, features: int, observations: Observations, size: ModelSize) -> None:
         super().__init__()
@@ -227,7 +227,7 @@ class Decoder(nn.Module):
 
 
 def num_convolutions(height: int, width: int) -> int:
-    """Return how often an image is halved until its shorter side has about 4 rows."""
+    """Return the number of halvings until the shorter side of an image has about 4 rows."""
     count = 0
     while min(height, width) / 2 ** (count + 1) > SMALLEST_MAP - 1:
         count += 1
@@ -240,7 +240,7 @@ def _padded(length: int, count: int) -> int:
 
 
 class ImageEncoder(nn.Module):
-    """Convolutions with kernel 4 and stride 2, to maps of about 4 x 4."""
+    """Convolutions with kernel 4 and stride 2 down to maps of about 4 x 4."""
 
     def __init__(self, shape: Any, channels: int) -> None:
         super().__init__()
@@ -266,7 +266,7 @@ class ImageEncoder(nn.Module):
 
 
 class ImageDecoder(nn.Module):
-    """Fully connected layers, and the mirror image of `ImageEncoder`."""
+    """Fully connected layers, then transposed convolutions that mirror `ImageEncoder`."""
 
     def __init__(self, features: int, shape: Any, size: ModelSize) -> None:
         super().__init__()

@@ -23,16 +23,16 @@ from syncline.rl.algorithms.dreamerv3.torch.networks import MLP, ModelSize, init
 
 @dataclass(frozen=True, kw_only=True)
 class Observed:
-    """What `observe` finds for a sequence."""
+    """States of a sequence, returned by `observe`."""
 
     h: torch.Tensor
     """Deterministic states [T, B, H]."""
     z: torch.Tensor
     """Stochastic states [T, B, K C], drawn from the posterior."""
     posterior: torch.Tensor
-    """Probabilities [T, B, K, C] given the observation."""
+    """Posterior probabilities [T, B, K, C]."""
     prior: torch.Tensor
-    """Probabilities [T, B, K, C] before the observation."""
+    """Prior probabilities [T, B, K, C]."""
 
     @property
     def features(self) -> torch.Tensor:
@@ -41,7 +41,7 @@ class Observed:
 
 
 class RSSM(nn.Module):
-    """A GRU without blocks whose input and output are discrete latents.
+    """A GRU whose inputs and outputs are discrete latents.
 
     Args:
         size: Widths.
@@ -81,7 +81,7 @@ class RSSM(nn.Module):
     def initial(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return h [H] and z [K C] before the first observation of an episode.
 
-        h is learned, z the most likely one of its prior.
+        h is learned; z is the mode of its prior.
         """
         h = torch.tanh(self.initial_h)
         best = self.prior_of(h).argmax(-1)
@@ -130,13 +130,13 @@ class RSSM(nn.Module):
     ) -> Observed:
         """Return the states of a sequence of observations.
 
-        The parts of a step that do not depend on the previous one are computed for all steps at
-        once: the projections of actions and embeddings, and the priors.
+        Computations that do not depend on the previous step are batched over all steps: the
+        projections of actions and embeddings, and the priors.
 
         Args:
             embeddings: Embedded observations [T, B, E].
-            actions: Actions before each observation [T, B, A]; those before first ones are ignored.
-            is_first: [T, B], True where an episode begins; there the state is the initial one.
+            actions: Action before each observation [T, B, A]; ignored where `is_first`.
+            is_first: [T, B], True where an episode begins and the state is reset.
             noise: Uniform numbers [T, B, K].
             start: h and z before the first step, [B, …]; the initial ones by default.
         """

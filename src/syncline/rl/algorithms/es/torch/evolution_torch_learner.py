@@ -1,4 +1,4 @@
-"""The learners of ES and ARS: one step of an optimizer along an estimated gradient."""
+"""The learners of ES and ARS: one optimizer step along an estimated gradient."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from syncline.rl.learners.torch.train_batch import Batch, TrainBatch, as_tensor
 ASCENT = "ascent"
 """Column of the estimated gradient of the return, [P]."""
 STEPS = "steps"
-"""Environment steps that the estimate took."""
+"""Number of environment steps behind the estimate."""
 
 
 class EvolutionTorchLearner(TorchLearner):
@@ -27,11 +27,11 @@ class EvolutionTorchLearner(TorchLearner):
         )
 
     def before_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
-        """Keep the present weights."""
+        """Store the current weights."""
         self._before = {module_id: self._weights(module_id) for module_id in self.module}
 
     def forward_train(self, batch: dict[str, Batch]) -> dict[str, Any]:
-        """Return nothing: the loss depends on the weights alone."""
+        """Return no outputs: the loss depends only on the weights."""
         return {module_id: {} for module_id in batch}
 
     def compute_loss_for_module(
@@ -91,18 +91,18 @@ class ARSTorchLearner(EvolutionTorchLearner):
 
 
 class PlainSGD(torch.optim.Optimizer):
-    """theta - lr g, without momentum, and without the import of torch's compiler."""
+    """Plain SGD, theta - lr g, without importing torch's compiler."""
 
     def __init__(self, params: list[nn.Parameter], lr: float) -> None:
         super().__init__(params, {"lr": lr})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add parameters with options of their own."""
+        """Add parameters with separate options."""
         add = torch.optim.Optimizer.add_param_group
         getattr(add, "__wrapped__", add)(self, param_group)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients."""
+        """Clear the gradients."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 parameter.grad = None

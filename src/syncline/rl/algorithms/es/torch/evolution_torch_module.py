@@ -23,10 +23,11 @@ from syncline.rl.modules.torch.torch_rl_module import TorchRLModule
 
 
 class EvolutionTorchRLModule(TorchRLModule):
-    """An encoder and a linear head; the action is the largest output, or the outputs themselves.
+    """An encoder and a linear head. Discrete actions are the argmax of the outputs; continuous
+    actions are the outputs.
 
-    Without `fcnet_hiddens`, vectors go straight to the head: the linear policy of ARS. Vectors are
-    standardized by the buffers `filter_mean` and `filter_scale`, which are the identity at first.
+    Without `fcnet_hiddens`, vectors go directly to the head: the linear policy of ARS. The buffers
+    `filter_mean` and `filter_scale` standardize vectors; initially they are the identity.
     """
 
     filter_mean: torch.Tensor
@@ -51,7 +52,7 @@ class EvolutionTorchRLModule(TorchRLModule):
         self.head = nn.Linear(size, self._num_outputs())
 
     def is_stateful(self) -> bool:
-        """Return True if the model configuration asks for a memory."""
+        """Return True if the model configuration contains a memory."""
         return any(self.model_config.get(f"use_{kind}") for kind in ("lstm", "gru", "attention"))
 
     def _num_outputs(self) -> int:

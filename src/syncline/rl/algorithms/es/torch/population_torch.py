@@ -1,4 +1,4 @@
-"""Populations: policies of the same shape with different weights that act side by side."""
+"""Populations: policies of the same shape with different weights, batched."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Population(Protocol):
     """S policies; policy s acts on row s of the observations."""
 
     def set(self, place: int, theta: np.ndarray) -> None:
-        """Set the weights [P] of the policy at a place."""
+        """Set the weights [P] of the policy at an index."""
         ...
 
     def keep(self, places: list[int]) -> None:
-        """Continue with the policies at these places."""
+        """Keep only the policies at these indices."""
         ...
 
     def outputs(self, obs: Any) -> np.ndarray:
@@ -40,7 +40,7 @@ class Population(Protocol):
 class NumpyPopulation:
     """Fully connected policies as stacked matrices.
 
-    Every policy is multiplied on its own, so its outputs do not depend on its neighbours.
+    Every policy is multiplied separately, so its outputs do not depend on the other policies.
 
     Args:
         layers: Layers in order; the others are activations.
@@ -89,11 +89,11 @@ class NumpyPopulation:
                 self._bound.append((weight, own_bias, ACTIVATIONS[_ACTIVATIONS[type(layer)]]))
 
     def set(self, place: int, theta: np.ndarray) -> None:
-        """Set the weights of the policy at a place."""
+        """Set the weights of the policy at an index."""
         self._thetas[place] = theta
 
     def keep(self, places: list[int]) -> None:
-        """Continue with the policies at these places."""
+        """Keep only the policies at these indices."""
         self._thetas = self._thetas[places]
         self._bind()
 
@@ -110,7 +110,7 @@ class NumpyPopulation:
 
 
 class TorchPopulation:
-    """Policies of any kind, by `torch.vmap` over their weights.
+    """Policies of any structure, computed with `torch.vmap` over their weights.
 
     Args:
         module: Module with a method `policy_outputs(obs)`.
@@ -134,11 +134,11 @@ class TorchPopulation:
         self._outputs = vmap(outputs)
 
     def set(self, place: int, theta: np.ndarray) -> None:
-        """Set the weights of the policy at a place."""
+        """Set the weights of the policy at an index."""
         self._thetas[place] = torch.from_numpy(theta)
 
     def keep(self, places: list[int]) -> None:
-        """Continue with the policies at these places."""
+        """Keep only the policies at these indices."""
         self._thetas = self._thetas[places]
 
     def outputs(self, obs: Any) -> np.ndarray:
@@ -158,8 +158,8 @@ class _Policy(nn.Module):
 
 
 def simple_layers(stacks: list[nn.Sequential]) -> list[nn.Module] | None:
-    """Return the layers of stacks in order; None unless they are linear ones, each followed by at
-    most one known activation.
+    """Return the layers of stacks in order; None unless they are linear layers, each followed by
+    at most one known activation.
     """
     layers = [layer for stack in stacks for layer in stack]
     before: type | None = None

@@ -1,7 +1,7 @@
 """The loss of IMPALA (Espeholt et al. 2018, https://arxiv.org/abs/1802.01561).
 
-V-trace's targets and advantages are computed with the weights before the update, for each update
-anew; with several epochs or minibatches they stay the same within the update.
+V-trace targets and advantages are computed once per update with the weights before it; several
+epochs or minibatches share them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from syncline.rl.returns.vtrace import vtrace
 
 
 class IMPALATorchLearner(ActorCriticLearner):
-    """Policy gradient, value loss and entropy bonus on V-trace."""
+    """Policy gradient, value loss and entropy bonus with V-trace."""
 
     def configure_optimizers_for_module(self, module_id: str, config: Any) -> None:
         """Create Adam, or RMSProp with `opt_type="rmsprop"`."""

@@ -1,4 +1,4 @@
-"""The networks of IQL (those of SAC and a value function) and its three losses."""
+"""The networks of IQL (SAC's networks and a value function) and its three losses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from syncline.rl.learners.torch.train_batch import Batch
 from syncline.rl.modules.apis import ValueFunctionAPI
 
 LARGEST_WEIGHT = 100.0
-"""Limit of the weights of recorded actions."""
+"""Maximum weight of a recorded action."""
 
 
 class DefaultIQLTorchRLModule(DefaultSACTorchRLModule, ValueFunctionAPI):
@@ -42,7 +42,7 @@ class DefaultIQLTorchRLModule(DefaultSACTorchRLModule, ValueFunctionAPI):
 
 
 class IQLTorchLearner(TargetNetworkLearner):
-    """A loss of three parts, each for parameters of its own: one backward pass suffices."""
+    """Three losses with separate parameters, which share one backward pass."""
 
     def configure_optimizers_for_module(self, module_id: str, config: Any) -> None:
         """Create Adam for critics, policy and value function."""
@@ -53,7 +53,7 @@ class IQLTorchLearner(TargetNetworkLearner):
         self.register_adam(module_id, "value", list(module.vf.parameters()), config.value_lr)
 
     def forward_train(self, batch: dict[str, Batch]) -> dict[str, Any]:
-        """Return nothing: the losses need several passes each."""
+        """Return no outputs: each loss runs its own forward passes."""
         return {module_id: {} for module_id in batch}
 
     def compute_loss_for_module(

@@ -1,4 +1,4 @@
-"""`CentralCriticTorchRLModule`: a policy on an agent's observation, a value of the whole state."""
+"""`CentralCriticTorchRLModule`: a policy on the agent's observation, a critic on the state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from syncline.rl.modules.torch.torch_rl_module import TorchRLModule
 class CentralCriticTorchRLModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
     """Actor on `obs["obs"]`, critic on `obs["state"]`; `obs["action_mask"]` excludes actions.
 
-    Memory, if the model configuration asks for it, is the actor's; the critic sees the state.
+    An optional memory belongs to the actor; the critic sees only the state.
     """
 
     def setup(self) -> None:

@@ -26,7 +26,7 @@ class MARWILTorchLearner(TorchLearner):
     def compute_loss_for_module(
         self, *, module_id: str, config: Any, batch: Batch, fwd_out: dict[str, Any]
     ) -> torch.Tensor:
-        """Return the sum of the policy's and the value function's loss."""
+        """Return the sum of the policy loss and the value loss."""
         module: Any = self.module[module_id]
         policy = module.get_train_action_dist_cls().from_logits(fwd_out[Columns.ACTION_DIST_INPUTS])
         logp = policy.logp(batch[Columns.ACTIONS])
@@ -51,7 +51,7 @@ class MARWILTorchLearner(TorchLearner):
 
     @torch.no_grad()
     def _returns(self, module: Any, batch: Batch) -> torch.Tensor:
-        """Return the recorded returns, completed by the values of last observations, [B]."""
+        """Return the recorded returns, bootstrapped with the values of last observations, [B]."""
         returns: torch.Tensor = batch[Columns.RETURNS_TO_GO]
         discounts = batch.get(BOOTSTRAP_DISCOUNTS)
         if discounts is None or not discounts.any():
@@ -61,7 +61,7 @@ class MARWILTorchLearner(TorchLearner):
         return completed
 
     def _weights(self, module_id: str, config: Any, advantages: torch.Tensor) -> torch.Tensor:
-        """Return exp(beta A / c), [B], after the batch has moved c."""
+        """Update c with the batch; return exp(beta A / c), [B]."""
         square = self.square_norms.get(module_id)
         if square is None:
             square = torch.tensor(
@@ -79,7 +79,7 @@ class MARWILTorchLearner(TorchLearner):
         return {**super().get_state(*args, **kwargs), "square_norms": norms}
 
     def set_state(self, state: StateDict) -> None:
-        """Set what `get_state` returned."""
+        """Restore the state that `get_state` returned."""
         super().set_state(state)
         for module_id, value in state.get("square_norms", {}).items():
             self.square_norms[module_id] = torch.tensor(value, device=self.device)

@@ -1,7 +1,7 @@
-"""`Dynamics`: a trained ensemble: from transitions to predictions of steps.
+"""`Dynamics`: trains an ensemble on transitions and predicts steps with it.
 
-Covered: normalization, training until the validation error rises, the choice of the best members,
-draws of next states. Not covered: the networks (`ensemble`).
+Covered: normalization, training with early stopping, the choice of the best members, sampling of
+next states. Not covered: the networks (`ensemble`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from syncline.rl.learners.torch.flat_parameters import FlatParameters
 LEAST_STD = 1e-6
 MOST_VALIDATION_ROWS = 5000
 IMPROVEMENT = 0.01
-"""Share by which a validation error must fall to count as better."""
+"""Minimum relative decrease of the validation error that counts as an improvement."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,21 +31,21 @@ class DynamicsOptions:
     ensemble_size: int = 7
     """Number of networks."""
     num_elites: int = 5
-    """Number of networks with the smallest validation errors, which predict."""
+    """Number of networks used for predictions: those with the smallest validation errors."""
     fcnet_hiddens: list[int] = field(default_factory=lambda: [200, 200, 200, 200])
-    """Widths of their hidden layers."""
+    """Widths of the hidden layers."""
     lr: float = 1e-3
     """Learning rate."""
     weight_decay: float = 1e-5
     """L2 penalty."""
     batch_size: int = 256
-    """Rows of a minibatch of each network."""
+    """Rows per minibatch of each network."""
     train_epochs: int = 500
-    """Most passes through the data of a training."""
+    """Maximum number of epochs per training."""
     patience: int = 5
-    """Passes without a better network that end a training."""
+    """Epochs without improvement after which training stops."""
     valid_split_ratio: float = 0.2
-    """Share of the data for validation, at most 5 000 rows."""
+    """Fraction of the data held out for validation, at most 5 000 rows."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.num_elites <= self.ensemble_size:
@@ -62,13 +62,13 @@ class DynamicsOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingReport:
-    """How a training ended."""
+    """Result of a training."""
 
     num_epochs: int
     train_loss: float
-    """Mean loss of the last pass."""
+    """Mean loss of the last epoch."""
     validation_error: float
-    """Mean error of the best members."""
+    """Mean validation error of the best members."""
 
 
 class Dynamics:
@@ -114,9 +114,9 @@ class Dynamics:
     # -- training
 
     def fit(self, transitions: Mapping[str, np.ndarray]) -> TrainingReport:
-        """Train on transitions [N, …] until no member gets better on those held out.
+        """Train on transitions [N, …] until no member improves on the held-out ones.
 
-        Every member sees another bootstrap sample. Each keeps the weights with its smallest
+        Every member sees a different bootstrap sample and keeps the weights with its smallest
         validation error.
 
         Args:
@@ -187,7 +187,7 @@ class Dynamics:
         return losses
 
     def _keep(self, kept: torch.Tensor, better: np.ndarray) -> None:
-        """Copy the weights of the members that got better into the vector `kept`."""
+        """Copy the weights of the improved members into the vector `kept`."""
         chosen = torch.from_numpy(better).to(self._device)
         start = 0
         for parameter in self._flat.parameters:
@@ -201,10 +201,10 @@ class Dynamics:
     def predict(
         self, obs: np.ndarray, actions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Draw next observations [N, O], rewards [N] and terminal states [N].
+        """Sample next observations [N, O], rewards [N] and terminal states [N].
 
-        Each row is drawn from one of the best members: the rows are dealt to them at random, in
-        equal shares.
+        Each row is sampled from one of the best members; the rows are assigned to them at random
+        and in equal numbers.
 
         Args:
             obs: Observations [N, O].
@@ -242,14 +242,14 @@ class Dynamics:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Set what `get_state` returned.
+        """Restore the state that `get_state` returned.
 
         Raises:
-            ValueError: The networks have other sizes.
+            ValueError: The networks have different sizes.
         """
         if state["weights"].shape != tuple(self._flat.vector.shape):
             raise ValueError(
-                f"The saved dynamics model has {len(state['weights'])} weights, this one "
+                f"The saved dynamics model has {len(state['weights'])} weights, but this one has "
                 f"{len(self._flat.vector)}: restore with the same `dynamics_model`."
             )
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""`DynamicsEnsemble`: probabilistic dynamics models, all of them in one batched module
+"""`DynamicsEnsemble`: probabilistic dynamics models in one batched module
 (Chua et al. 2018, https://arxiv.org/abs/1805.12114).
 
 Every member predicts a normal distribution over the change of the observation and the reward, and
@@ -16,11 +16,11 @@ from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, silu, softplus
 
 LOG_VARIANCE_RANGE = (-10.0, 0.5)
-"""First bounds of log variances; they are learned."""
+"""Initial bounds of the log variances, which are learned."""
 BOUNDS_SCALE = 0.01
-"""Weight of the term that draws the bounds together."""
+"""Weight of the loss term that tightens the bounds."""
 FIRST_LOGIT = -5.0
-"""Logit of terminal states before training: rare."""
+"""Initial logit of terminal states: they are rare."""
 
 
 class EnsembleLinear(nn.Module):

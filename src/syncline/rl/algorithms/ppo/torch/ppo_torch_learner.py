@@ -152,13 +152,13 @@ class PPOTorchLearner(TorchLearner):
         }
 
     def set_state(self, state: StateDict) -> None:
-        """Set what `get_state` returned."""
+        """Restore the state that `get_state` returned."""
         super().set_state(state)
         self.curr_kl_coeffs_per_module.update(state.get("kl_coeffs", {}))
 
 
 def trajectory_ends(fragment: Fragment) -> np.ndarray:
-    """Return the mask [T, N] of the last steps of episodes and of trajectories."""
+    """Return the mask [T, N] of the last steps of episodes and trajectories."""
     return fragment.ends
 
 

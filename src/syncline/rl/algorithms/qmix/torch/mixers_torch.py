@@ -1,4 +1,4 @@
-"""Mixers: from the values of agents to the value of the team."""
+"""Mixers: combine the values of agents to the value of the team."""
 
 from __future__ import annotations
 

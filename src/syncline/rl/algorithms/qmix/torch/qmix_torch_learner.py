@@ -40,7 +40,7 @@ class QMixTorchLearner(TargetNetworkLearner):
     def compute_loss_for_module(
         self, *, module_id: str, config: Any, batch: Batch, fwd_out: dict[str, Any]
     ) -> torch.Tensor:
-        """Return the mean squared error over all steps; without mixer over agents, too."""
+        """Return the mean squared error over all steps and, without a mixer, over agents."""
         chosen, following = fwd_out[TEAM_CHOSEN], fwd_out[TEAM_NEXT]
         rewards = batch[Columns.REWARDS]
         discounts = config.gamma * (~batch[Columns.TERMINATEDS]).float()

@@ -28,19 +28,19 @@ OBS, STATE, ACTION_MASK = "obs", "state", "action_mask"
 Q_CHOSEN = "q_chosen"
 """Values of the taken actions, [S, L, n]."""
 Q_NEXT = "q_next"
-"""Values of the best next actions by the target networks, [S, L, n]."""
+"""Target network values of the best next actions, [S, L, n]."""
 TEAM_CHOSEN, TEAM_NEXT = "team_chosen", "team_next"
-"""Their mixed values, [S, L]; without mixer as above."""
+"""Mixed target values, [S, L]; without a mixer as above."""
 EXCLUDED = -1e10
-"""Value of actions that the mask forbids."""
+"""Value of masked actions."""
 
 
 class QMixTorchRLModule(TorchRLModule, TargetNetworkAPI, InferenceOnlyAPI):
     """Values of a team's actions.
 
-    The observation is a tuple with an entry for each of n agents: a dict with "obs" and, if there
-    are any, "state" (of the whole game) and "action_mask"; or what would be "obs". Agents share
-    their network, whose input also contains the agent's number.
+    The observation is a tuple with an entry for each of n agents: a dict with "obs" and optionally
+    "state" (of the whole game) and "action_mask", or only the value of "obs". Agents share a
+    network, whose input also contains the agent's index.
     """
 
     def setup(self) -> None:
@@ -127,14 +127,14 @@ class QMixTorchRLModule(TorchRLModule, TargetNetworkAPI, InferenceOnlyAPI):
         )
 
     def vectors(self, obs: Any) -> torch.Tensor:
-        """Return the inputs of the agents' network, [..., n, D]."""
+        """Return the inputs of the shared network, [..., n, D]."""
         parts = [_vector(self._obs_space, each[OBS] if self.is_dict else each) for each in obs]
         stacked = torch.stack(parts, -2)
         numbers = torch.eye(self.num_agents, device=stacked.device)
         return torch.cat([stacked, numbers.expand(*stacked.shape[:-1], -1)], -1)
 
     def states(self, obs: Any) -> torch.Tensor:
-        """Return the states of the game [..., D]: given, or all observations together."""
+        """Return the given states of the game [..., D], or the concatenated observations."""
         if self._state_space is not None:
             return _vector(self._state_space, obs[0][STATE])
         return self.vectors(obs)[..., : self._obs_size].flatten(-2)
@@ -146,7 +146,7 @@ class QMixTorchRLModule(TorchRLModule, TargetNetworkAPI, InferenceOnlyAPI):
         return torch.stack([each[ACTION_MASK] for each in obs], -2) > 0
 
     def _values(self, batch: Batch, encoder: Any, head: Any) -> torch.Tensor:
-        """Return values [S, L, n, A] of sequences from the beginning of episodes."""
+        """Return values [S, L, n, A] of sequences that start at the beginning of episodes."""
         inputs = self.vectors(batch[Columns.OBS])
         sequences, length, agents, size = inputs.shape
         rows = inputs.transpose(1, 2).reshape(sequences * agents, length, size)
@@ -193,7 +193,7 @@ class QMixTorchRLModule(TorchRLModule, TargetNetworkAPI, InferenceOnlyAPI):
     def _forward_train(self, batch: Batch, **kwargs: Any) -> Batch:
         """Return the values of taken and of next actions.
 
-        Observations are [S, L + 1, …], of episodes from their beginning; actions are [S, L].
+        Observations [S, L + 1, …] start at the beginning of episodes; actions are [S, L].
         """
         obs = batch[Columns.OBS]
         online = self._values(batch, self.encoder, self.head)
@@ -216,12 +216,12 @@ class QMixTorchRLModule(TorchRLModule, TargetNetworkAPI, InferenceOnlyAPI):
         return out
 
     def acting_policy(self) -> ActingPolicy:
-        """Return epsilon-greedy acting of every agent."""
+        """Return the epsilon-greedy acting policy of all agents."""
         return TeamActing(self, Schedule(self.model_config.get("epsilon", 0.0), "epsilon"))
 
 
 class TeamActing:
-    """Every agent takes its best action, and with probability epsilon a random allowed one."""
+    """Every agent takes a random allowed action with probability epsilon, else its best one."""
 
     noise_kind: Literal["uniform", "normal"] = "uniform"
 
@@ -232,7 +232,7 @@ class TeamActing:
         self.epsilon = epsilon.value(0)
 
     def set_step(self, step: int) -> None:
-        """Set epsilon for so many sampled environment steps."""
+        """Set epsilon according to the number of sampled environment steps."""
         self.epsilon = self._schedule.value(step)
 
     def act(

@@ -1,4 +1,4 @@
-"""Critics: networks from observations and actions to values."""
+"""Critics: networks that map observations and actions to values."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Critic(nn.Module):
         ).build()
 
     def forward(self, batch: dict[str, Any], actions: torch.Tensor | None = None) -> torch.Tensor:
-        """Return values; `actions` [B, …] is None unless they are continuous."""
+        """Return values; `actions` [B, …] must be None unless they are continuous."""
         inputs = batch[Columns.OBS]
         if self.encoder is not None:
             inputs = self.encoder(batch)[ENCODER_OUT]
@@ -71,11 +71,11 @@ class Critic(nn.Module):
 
 
 class Critics(nn.Module):
-    """C critics with weights of their own: values [C, B, …].
+    """C critics with separate weights: values [C, B, …].
 
     Args:
         count: C.
-        arguments: Those of `Critic`.
+        arguments: Arguments of `Critic`.
     """
 
     def __init__(self, count: int, *arguments: Any) -> None:

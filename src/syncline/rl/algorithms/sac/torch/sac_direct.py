@@ -1,7 +1,7 @@
 """`DirectSAC`: the gradients of SAC's losses for fully connected networks, without autograd.
 
-Continuous actions only. A test compares them with those of
-`SACTorchLearner.compute_loss_for_module`, which is the definition of the losses.
+Continuous actions only. A test compares them with the gradients of
+`SACTorchLearner.compute_loss_for_module`, which defines the losses.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class DirectSAC:
     Args:
         networks: Policy, critics and targets.
         log_alpha: Logarithm of the temperature, [1], with a gradient.
-        target_entropy: Entropy that the temperature leads to.
-        seeded: Makes the draws of an update depend on the seed and its number.
+        target_entropy: Target value of the entropy.
+        seeded: Derives the random numbers of an update from the seed and the update's index.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class DirectSAC:
         self._seeded = seeded
 
     def gradients(self, columns: dict[str, Any]) -> tuple[np.ndarray, dict[str, Any]]:
-        """Set the gradients of all weights; return the errors, [B], and what to report."""
+        """Set the gradients of all weights; return the errors, [B], and metrics."""
         for stack in (self._policy, *self._critics, *self._targets):
             stack.bind()
         obs, following = (_rows(columns[name]) for name in (Columns.OBS, Columns.NEXT_OBS))
@@ -99,7 +99,7 @@ class DirectSAC:
     def _learn_values(
         self, obs: np.ndarray, columns: dict[str, Any], targets: np.ndarray
     ) -> dict[str, Any]:
-        """Set the gradients of 1/2 (Q(s, a) - y)^2; return what to report."""
+        """Set the gradients of 1/2 (Q(s, a) - y)^2; return metrics."""
         pairs = np.concatenate([obs, _rows(columns[Columns.ACTIONS])], axis=1)
         weights = columns.get(WEIGHTS, np.float32(1.0))
         loss, absolute, first = 0.0, [], None
@@ -161,7 +161,7 @@ class _SquashedSamples:
         """
         rows = slice(len(of_actions))
         actions = self.actions[rows]
-        # d log pi / d u = 2 tanh(u) for noise that is given.
+        # d log pi / d u = 2 tanh(u) for fixed noise.
         of_means = of_actions * (1.0 - actions * actions) + (2.0 * of_logp) * actions
         of_log_std = (of_means * self._spread[rows] - of_logp) * self._is_free[rows]
         gradient: np.ndarray = np.concatenate([of_means, of_log_std], axis=1, dtype=np.float32)
@@ -169,7 +169,7 @@ class _SquashedSamples:
 
 
 def direct_networks(module: Any) -> DirectNetworks | None:
-    """Return the networks of a default module that are fully connected, else None."""
+    """Return the networks of a default module if they are fully connected, else None."""
     if type(module) is not DefaultSACTorchRLModule or module._forward_hooks:
         return None
     spaces = module.observation_space, module.action_space
@@ -196,7 +196,7 @@ def _stacks(critics: Critics, scratch: Scratch) -> list[DenseStack] | None:
 
 
 def _smallest(values: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the minima of values [B, 1] of several critics, [B], and which critic has them."""
+    """Return the minimum over critics of values [B, 1], as [B], and the index of its critic."""
     first = values[0][:, 0]
     if len(values) == 1:
         return first, np.zeros(len(first), np.int64)

@@ -23,7 +23,7 @@ from syncline.rl.learners.torch.train_batch import Batch
 
 
 class SACTorchLearner(TargetNetworkLearner):
-    """A loss of three parts, each for parameters of its own: one backward pass suffices."""
+    """Three losses with separate parameters, which share one backward pass."""
 
     def build(self) -> None:
         """Create modules, temperatures and optimizers."""
@@ -56,7 +56,7 @@ class SACTorchLearner(TargetNetworkLearner):
         )
 
     def forward_train(self, batch: dict[str, Batch]) -> dict[str, Any]:
-        """Return nothing: the losses need several passes each."""
+        """Return no outputs: each loss runs its own forward passes."""
         return {module_id: {} for module_id in batch}
 
     def compute_loss_for_module(
@@ -112,7 +112,7 @@ class SACTorchLearner(TargetNetworkLearner):
         return (alpha * logp - values).mean(), -logp
 
     def _discrete(self, module: Any, config: Any, batch: Batch, alpha: torch.Tensor) -> Any:
-        """Return the same, with expectations over all actions instead of draws."""
+        """Return the same with expectations over all actions instead of samples."""
         following = {Columns.OBS: batch[Columns.NEXT_OBS]}
         with torch.no_grad():
             logp = torch.log_softmax(module.policy_inputs(following), -1)
@@ -147,7 +147,7 @@ class SACTorchLearner(TargetNetworkLearner):
 
     @torch.no_grad()
     def set_state(self, state: StateDict) -> None:
-        """Set what `get_state` returned."""
+        """Restore the state that `get_state` returned."""
         super().set_state(state)
         for module_id, value in state.get("log_alphas", {}).items():
             if module_id in self.log_alphas:

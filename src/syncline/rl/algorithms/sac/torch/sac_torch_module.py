@@ -92,7 +92,7 @@ class DefaultSACTorchRLModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI,
         return inputs
 
     def acting_policy(self) -> ActingPolicy:
-        """Return NumPy's acting if the policy is fully connected and continuous, else torch's."""
+        """Return acting by NumPy for fully connected continuous policies, else by torch."""
         own = type(self)._forward is DefaultSACTorchRLModule._forward
         own &= type(self).policy_inputs is DefaultSACTorchRLModule.policy_inputs
         own &= {"_forward_exploration", "_forward_inference"}.isdisjoint(vars(type(self)))

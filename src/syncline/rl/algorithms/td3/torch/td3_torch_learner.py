@@ -17,7 +17,7 @@ from syncline.rl.learners.torch.train_batch import Batch
 
 
 class TD3TorchLearner(TargetNetworkLearner):
-    """Critics learn in every update; policy and targets in every `policy_delay`-th."""
+    """Updates the critics every time, the policy and the targets every `policy_delay` updates."""
 
     def configure_optimizers_for_module(self, module_id: str, config: Any) -> None:
         """Create Adam for critics and policy."""
@@ -26,13 +26,13 @@ class TD3TorchLearner(TargetNetworkLearner):
         self.register_adam(module_id, "policy", list(module.policy.parameters()), config.actor_lr)
 
     def forward_train(self, batch: dict[str, Batch]) -> dict[str, Any]:
-        """Return nothing: the losses need several passes each."""
+        """Return no outputs: each loss runs its own forward passes."""
         return {module_id: {} for module_id in batch}
 
     def compute_loss_for_module(
         self, *, module_id: str, config: Any, batch: Batch, fwd_out: dict[str, Any]
     ) -> torch.Tensor:
-        """Return the loss of the critics, and of the policy if it is its turn."""
+        """Return the loss of the critics and, if it is due, of the policy."""
         module: Any = self.module[module_id]
         targets = self._targets(module, config, batch)
         values = module.critics(batch, batch[Columns.ACTIONS])
@@ -68,9 +68,9 @@ class TD3TorchLearner(TargetNetworkLearner):
         return self.updates % int(config.policy_delay) == 0
 
     def apply_gradients(self, gradients_dict: Gradients) -> None:
-        """Take one step of the critics, and of the policies whose turn it is.
+        """Take one step of the critics, and of the policies that are due.
 
-        A gradient of 0 would move a policy, too: Adam has momentum.
+        A policy is skipped rather than given zero gradients, because Adam's momentum would move it.
         """
         for module_id in self.optimizers.module_ids:
             if not self._is_policys_turn(self.config.get_config_for_module(module_id)):
@@ -80,5 +80,5 @@ class TD3TorchLearner(TargetNetworkLearner):
         super().apply_gradients(gradients_dict)
 
     def is_target_due(self, module_id: str, config: Any, step: int) -> bool:
-        """Return True if the target networks of a module have to move: with the policy."""
+        """Return True if the target networks of a module are due; they move with the policy."""
         return self._is_policys_turn(config) and super().is_target_due(module_id, config, step)

@@ -29,7 +29,7 @@ ENCODER_OUT = "encoder_out"
 
 
 class DeterministicPolicy(nn.Module):
-    """From observations to actions in [-1, 1], [B, …].
+    """Maps observations to actions in [-1, 1], [B, …].
 
     Args:
         catalog: Builds the encoder.
@@ -81,7 +81,7 @@ class DefaultTD3TorchRLModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI,
         return ["critics", "target_policy", "target_critics"]
 
     def make_target_networks(self) -> None:
-        """Create the target networks, with the weights of the others."""
+        """Create the target networks, with the weights of the online networks."""
         self.target_policy = copy.deepcopy(self.policy).requires_grad_(False)
         self.target_critics = copy.deepcopy(self.critics).requires_grad_(False)
 
@@ -92,7 +92,7 @@ class DefaultTD3TorchRLModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI,
     def compute_q_values(
         self, batch: dict[str, Any], actions: torch.Tensor | None = None
     ) -> dict[str, Any]:
-        """Return `qf_preds`: the first critic's values of actions, by default the policy's."""
+        """Return `qf_preds`: values of the first critic for actions (default: the policy's)."""
         actions = self.policy(batch) if actions is None else actions
         return {"qf_preds": self.critics.each[0](batch, actions)}
 
@@ -113,7 +113,7 @@ class DefaultTD3TorchRLModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI,
         return {Columns.ACTIONS: self.policy(batch)}
 
     def acting_policy(self) -> ActingPolicy:
-        """Return acting with Gaussian noise."""
+        """Return the acting policy with Gaussian noise."""
         stddev = Schedule(self.model_config.get("exploration_noise", 0.1), "exploration_noise")
         return NoisyActing(self, stddev)
 
@@ -133,7 +133,7 @@ class NoisyActing:
             self._network = numpy_network(module.policy.encoder, module.policy.head)
 
     def set_step(self, step: int) -> None:
-        """Set the standard deviation for so many sampled environment steps."""
+        """Set the standard deviation according to the number of sampled environment steps."""
         self.stddev = self._schedule.value(step)
 
     def act(

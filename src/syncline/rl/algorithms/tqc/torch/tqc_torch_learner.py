@@ -1,4 +1,4 @@
-"""The critics of TQC and their loss; policy and temperature learn as in SAC."""
+"""The critics of TQC and their loss; policy and temperature are trained as in SAC."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class TQCTorchLearner(SACTorchLearner):
         Args:
             values: Quantiles, [C, B, K].
             targets: Atoms, [B, M].
-            batch: Its weights.
+            batch: The batch, for its weights.
         """
         losses = quantile_huber_loss(values, targets)
         errors = (values.mean((0, -1)) - targets.mean(-1)).abs()

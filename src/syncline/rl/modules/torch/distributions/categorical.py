@@ -139,7 +139,7 @@ class TorchMultiCategorical(Distribution):
         return torch.stack([each.sample(sample_shape=sample_shape) for each in self._cats], -1)
 
     def rsample(self, *, sample_shape: Shape | None = None, **kwargs: Any) -> torch.Tensor:
-        """Return the one-hot actions one after the other, with gradients, [*batch, sum of K]."""
+        """Return the one-hot actions one after another, with gradients, [*batch, sum of K]."""
         return torch.cat([each.rsample(sample_shape=sample_shape) for each in self._cats], -1)
 
     def logp(self, value: torch.Tensor, **kwargs: Any) -> torch.Tensor:

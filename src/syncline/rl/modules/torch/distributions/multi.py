@@ -55,7 +55,7 @@ class TorchMultiDistribution(Distribution):
 
     @property
     def noise(self) -> Noise | None:
-        """The noise of all leaves, one after the other; normal if one of them needs that."""
+        """The noise of all leaves, one after another; normal if one of them needs that."""
         needed = [child.noise for child in self._children]
         if None in needed:
             return None
@@ -105,7 +105,7 @@ class TorchMultiDistribution(Distribution):
         """Return the distributions with these parameters.
 
         Args:
-            logits: [*batch, D]: the parameters of all leaves, one after the other.
+            logits: [*batch, D]: the parameters of all leaves, one after another.
             child_distribution_cls_struct: Classes, nested as the space.
             input_lens: Number of parameters of each leaf.
             **kwargs: Ignored.
