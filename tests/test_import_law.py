@@ -47,6 +47,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         {"__init__", "core", "data", "train", "tune", "serve", "rl", "runs", "storage", "util"}
     ),
     "__main__": frozenset({"cli"}),
+    "as_ray": frozenset({"__init__", "cli", "core"}),
     "cli": frozenset(
         {
             "__init__",
@@ -132,6 +133,7 @@ HEAVY = ("torch", "pyarrow", "numpy", "pandas", "ray")
 LOADS_OWN_MODULES_BY_NAME = frozenset(
     {
         "__init__.py",
+        "as_ray/finder.py",
         "cli/__init__.py",
         "cli/app.py",
         "cli/lazy_commands.py",

@@ -2,7 +2,8 @@
 
 This module exports tasks, actors and objects (`core`, with `actor`, `exceptions` and `runtime_env`
 as its public modules). They, `data`, `train`, `tune`, `serve`, `runs`, `util`, `air` and `testing`
-load on first use. `cli` and `dashboard` are applications on top. Every package may use `settings`
+load on first use, as do `dag` and `job_submission`. `cli` and `dashboard` are applications on top,
+`as_ray` lets programs that import `ray` use syncline. Every package may use `settings`
 (environment variables), `faults` (fault points for tests), `optional` (imports of optional
 libraries), `records` (dataclasses), `suggestions` (for misspelled names) and `storage` (files and
 retries).
@@ -68,7 +69,7 @@ __all__ = [
 
 _SUBMODULES = frozenset(
     {
-        "actor", "air", "data", "exceptions", "runs", "runtime_env", "serve", "testing", "train",
+        "actor", "air", "as_ray", "data", "exceptions", "runs", "runtime_env", "serve", "testing", "train",
         "tune", "util",
     }
 )  # fmt: skip

@@ -37,9 +37,24 @@ def flag(name: str) -> bool:
     raise ValueError(f"{name}={text!r} is not a boolean: set it to 1 or 0, or remove it")
 
 
+AS_RAY = "SYNCLINE_AS_RAY"
+"""Variable that `syncline.as_ray` sets for child processes. Users do not set it."""
+
+
+def is_as_ray() -> bool:
+    """Return True if `import ray` gives syncline in this program."""
+    return flag(AS_RAY)
+
+
 def address() -> str | None:
-    """Return `SYNCLINE_ADDRESS`: the cluster that `init()` connects to without `address`."""
-    return environment("SYNCLINE_ADDRESS") or None
+    """Return `SYNCLINE_ADDRESS`: the cluster that `init()` connects to without `address`.
+
+    In programs that import syncline as `ray`, `RAY_ADDRESS` has the same meaning.
+    """
+    variable = environment("SYNCLINE_ADDRESS")
+    if not variable and is_as_ray():
+        variable = environment("RAY_ADDRESS")
+    return variable or None
 
 
 def namespace() -> str | None:

@@ -157,6 +157,13 @@ def init_quietly(address: str) -> None:
 
 def load_engine(name: EngineName, config: EngineConfig) -> Engine:
     """Import and start an engine."""
+    if name == "cluster" and settings.is_as_ray():
+        raise ConnectionError(
+            f"`address={config.address!r}` is a cluster's, which needs Ray, but `ray` is syncline "
+            f"in this program (syncline.as_ray): convert the program with `syncline migrate` to "
+            f"run it on a cluster, or leave out `address` (and unset RAY_ADDRESS and "
+            f"SYNCLINE_ADDRESS) to run on this machine."
+        )
     try:
         start: Callable[[EngineConfig], Engine] = _entry_point(name)
     except ModuleNotFoundError as error:

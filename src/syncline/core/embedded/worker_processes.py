@@ -37,6 +37,7 @@ HEAVY_MODULES = (
     "lightning.pytorch",
     "pytorch_lightning",
     "transformers.trainer",
+    "syncline.as_ray.imports",
     "syncline.util",
     "syncline.train",
     "syncline.train.torch",
