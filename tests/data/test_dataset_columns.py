@@ -15,6 +15,7 @@ from syncline.data.columnar.schemas import UnknownColumnError
 from syncline.data.dataset import Dataset
 from syncline.data.from_memory import from_arrow
 from syncline.data.plan.nodes import MapBatches, Project
+from syncline.exceptions import UserCodeException
 
 
 @pytest.fixture
@@ -138,3 +139,17 @@ def test_add_column_maps_batches_that_keep_their_rows(ds: Dataset) -> None:
         True,
         "MapBatches(add_column)",
     )
+
+
+def test_errors_of_expressions_are_those_of_an_execution(ds: Dataset) -> None:
+    flat = from_arrow(pa.table({"items": [[1, 2], [3]]}))
+    for error in (UserCodeException, TypeError):
+        with pytest.raises(error, match="lists of lists"):
+            flat.with_column("x", col("items").list.flatten())
+    for call in (
+        lambda: flat.filter(expr=col("items").list.len()),
+        lambda: ds.with_column("x", col("bb")),
+        lambda: ds.groupby("a").with_column("x", col("bb") + 1),
+    ):
+        with pytest.raises(UserCodeException):
+            call()

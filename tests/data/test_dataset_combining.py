@@ -102,6 +102,18 @@ def test_what_does_not_fit_fails_at_the_call(
         call(left, right)
 
 
+def test_validated_joins_need_keys_of_one_type(left: Dataset, right: Dataset) -> None:
+    floats = from_arrow(pa.table({"id": [2.0, 3.0]}))
+    texts = from_arrow(pa.table({"id": ["2", "3"]}))
+    assert isinstance(left.join(floats, "inner", 2)._node, Join)
+    with pytest.raises(ValueError, match="int64 on the left and double on the right"):
+        left.join(floats, "inner", 2, validate_schemas=True)
+    with pytest.raises(ValueError, match="cannot join column 'id' of type int64"):
+        left.join(texts, "inner", 2)
+    with pytest.raises(ValueError, match="tuple of keys"):
+        left.join(floats, "inner", 2, on=("id",), right_on="id")  # type: ignore[arg-type]
+
+
 def test_a_join_of_unknown_columns_is_not_checked_at_the_call(
     left: Dataset, right: Dataset
 ) -> None:

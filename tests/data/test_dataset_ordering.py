@@ -58,9 +58,10 @@ def test_repartition_has_several_kinds(ds: Dataset) -> None:
     assert isinstance(by_keys, HashPartition)
     assert (by_keys.keys, by_keys.num_blocks, by_keys.sort) == (("a",), 4, True)
     shuffled = ds.repartition(4, shuffle=True)._node
-    assert isinstance(shuffled, RandomShuffle)
+    assert isinstance(shuffled, Repartition)
     assert shuffled.num_blocks == 4
-    assert isinstance(shuffled.seed, int)
+    assert isinstance(shuffled.input, RandomShuffle)
+    assert isinstance(shuffled.input.seed, int)
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,8 @@ def test_blocks(ds: Dataset) -> None:
     ] == [4, 4, 2]
     assert max(block.num_rows for block in blocks(ds.repartition(target_num_rows_per_block=2))) == 2
     assert sorted(ids(ds.repartition(4, shuffle=True))) == list(range(10))
+    few = numbers(3).repartition(3, shuffle=True)
+    assert [block.num_rows for block in blocks(few)] == [1, 1, 1]
     keyed = ds.map(lambda row: {"id": row["id"], "even": row["id"] % 2 == 0}).repartition(
         2, keys=["even"], sort=True
     )

@@ -1,25 +1,36 @@
 """Base classes of collate functions: the `collate_fn` of `iter_torch_batches`. The base class
-determines the format of the input.
+determines the format of the input; and the default function, for subclasses that add to it.
 
-Other callables receive a dict of ndarrays. This module does not need torch.
+Other callables receive a dict of ndarrays. This module does not import torch.
 """
 
 from __future__ import annotations
 
 import abc
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from syncline.data.columnar import block as blocks
 from syncline.data.columnar.block import BatchFormat
+from syncline.optional import load
 
 if TYPE_CHECKING:
     import pandas as pd
 
 BatchT = TypeVar("BatchT")
+Torch: TypeAlias = Any
+"""A dtype or a tensor of torch, which this module does not import."""
 
-__all__ = ["ArrowBatchCollateFn", "CollateFn", "NumpyBatchCollateFn", "PandasBatchCollateFn"]
+__all__ = [
+    "ArrowBatchCollateFn",
+    "CollateFn",
+    "DefaultCollateFn",
+    "NumpyBatchCollateFn",
+    "PandasBatchCollateFn",
+]
 
 
 class CollateFn(abc.ABC, Generic[BatchT]):
@@ -50,6 +61,40 @@ class PandasBatchCollateFn(CollateFn[Any]):
     @abc.abstractmethod
     def __call__(self, batch: pd.DataFrame) -> object:
         """Return the batch of the program."""
+
+
+class DefaultCollateFn(ArrowBatchCollateFn):
+    """Converts each column to a tensor `(rows, ...)`, as `iter_torch_batches` does without a
+    function.
+
+    Args:
+        dtypes: A `torch.dtype` for all columns, or a dict by column; None keeps the columns' own.
+        combine_chunks: Accepted without effect: a column is always one tensor.
+        num_workers: Accepted without effect: the conversion does not copy.
+    """
+
+    def __init__(
+        self,
+        dtypes: Torch | Mapping[str, Torch] | None = None,
+        combine_chunks: bool = False,
+        num_workers: int = 0,
+    ) -> None:
+        self.dtypes = dtypes
+        self.combine_chunks = combine_chunks
+        self.num_workers = num_workers
+
+    def __call__(self, batch: pa.Table) -> dict[str, Torch]:
+        """Return a tensor for each column; errors as in `iter_torch_batches`."""
+        framework = load(
+            "syncline.data.iterate.torch_tensors",
+            purpose="DefaultCollateFn",
+            install="torch",
+            library="torch",
+        )
+        tensors: dict[str, Torch] = framework.to_tensors(
+            blocks.to_batch(batch, "numpy"), self.dtypes
+        )
+        return tensors
 
 
 _FORMATS: tuple[tuple[type, BatchFormat], ...] = (

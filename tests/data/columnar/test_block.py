@@ -146,6 +146,17 @@ def test_times_of_numpy_are_taken_in_all_units_and_beside_pythons() -> None:
     ]
 
 
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+def test_nanoseconds_of_pandas_are_kept(zone: str | None) -> None:
+    times = pd.to_datetime(["2024-01-01 00:00:00.123456789", None], utc=True).tz_convert(zone)
+    table = pa.table({"t": pa.array(times), "d": pa.array([5, None], pa.duration("ns"))})
+    again = block.from_rows(block.row_list(table))
+    assert again.schema.types == [pa.timestamp("ns", zone), pa.duration("ns")]
+    assert again["t"].to_pylist() == [times[0], None]
+    old = [pd.Timestamp(2024, 1, 1), datetime.datetime(1, 1, 1)]  # before the first nanosecond
+    assert block.from_rows([{"t": time} for time in old])["t"].to_pylist() == old
+
+
 def test_dates_beside_datetimes_keep_the_time_of_day() -> None:
     values = [datetime.date(2020, 1, 1), datetime.datetime(2020, 1, 1, 5)]
     assert block.from_rows([{"x": value} for value in values])["x"].to_pylist() == [

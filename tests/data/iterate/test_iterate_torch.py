@@ -15,9 +15,15 @@ import pyarrow as pa
 import pytest
 import torch
 
-from syncline.data.collate_fn import ArrowBatchCollateFn, NumpyBatchCollateFn, PandasBatchCollateFn
+from syncline.data.collate_fn import (
+    ArrowBatchCollateFn,
+    DefaultCollateFn,
+    NumpyBatchCollateFn,
+    PandasBatchCollateFn,
+)
 from syncline.data.columnar import block
-from syncline.data.iterate.torch import is_tensor_batch, to_tensors, torch_conversion
+from syncline.data.iterate.torch import is_tensor_batch, torch_conversion
+from syncline.data.iterate.torch_tensors import to_tensors
 
 Pair = namedtuple("Pair", ["left", "right"])
 
@@ -46,6 +52,26 @@ def test_tensors_keep_the_memory_of_their_block_alive() -> None:
     noise = [np.full(100_000, -1) for _ in range(20)]
     assert torch.equal(tensor, torch.arange(100_000))
     assert len(noise) == 20
+
+
+def test_columns_of_nulls_become_nan() -> None:
+    batch = tensors_of(pa.table({"a": [None, None], "b": pa.nulls(2, pa.int64())}))
+    assert {name: str(each.dtype) for name, each in batch.items()} == {
+        "a": "torch.float32",
+        "b": "torch.float64",
+    }
+    assert all(bool(each.isnan().all()) for each in batch.values())
+
+
+def test_the_default_function_can_be_extended() -> None:
+    class Halved(DefaultCollateFn):
+        def __call__(self, batch: pa.Table) -> Any:
+            return {name: each / 2 for name, each in super().__call__(batch).items()}
+
+    table = pa.table({"a": [1, 2], "b": [4.0, 6.0]})
+    halved = tensors_of(table, collate_fn=Halved(dtypes={"a": torch.float64}))
+    assert {name: each.tolist() for name, each in halved.items()} == {"a": [0.5, 1], "b": [2, 3]}
+    assert tensors_of(table, collate_fn=DefaultCollateFn())["a"].dtype == torch.int64
 
 
 def test_dtypes_are_for_all_columns_or_by_name() -> None:

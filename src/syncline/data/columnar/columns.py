@@ -236,7 +236,24 @@ def _infer(name: str, values: Values, kinds: set[str]) -> pa.Array:
     ):
         # Arrow takes the type of the first value and would drop the time of the others.
         return pa.array([_with_time(value) for value in values], pa.timestamp("us"))
-    return array
+    return _in_nanoseconds(array, values)
+
+
+def _in_nanoseconds(array: pa.Array, values: Values) -> pa.Array:
+    """Return times of pandas that count nanoseconds in this unit; Arrow counts microseconds."""
+    if not pa.types.is_timestamp(array.type) and not pa.types.is_duration(array.type):
+        return array
+    if array.type.unit == "ns" or all(getattr(value, "unit", None) != "ns" for value in values):
+        return array
+    exact = (
+        pa.timestamp("ns", array.type.tz)
+        if pa.types.is_timestamp(array.type)
+        else pa.duration("ns")
+    )
+    try:
+        return pa.array(values, exact)
+    except (pa.ArrowInvalid, OverflowError):  # a date of another unit is out of the range
+        return array
 
 
 def _mixed_dates(values: Values) -> pa.Array:

@@ -12,6 +12,7 @@ Files, in the order in which data flows through them:
     cursor.py             progress of a rank; merging the cursors of all ranks
     batching.py           rows of a rank -> batches; the iterables that users loop over
     prefetch.py           a thread that prepares the next batches
+    torch_tensors.py      columns -> tensors
     torch.py              batches -> tensors on a device, or (features, label)
     tensorflow.py         batches -> TensorFlow tensors
     jax.py                batches -> JAX arrays

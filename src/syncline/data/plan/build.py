@@ -277,7 +277,7 @@ def repartition(
     shuffle: bool,
     keys: list[str] | None,
     sort: bool,
-) -> Repartition | HashPartition | RandomShuffle:
+) -> Repartition | HashPartition:
     """Build `Dataset.repartition`."""
     if num_blocks is not None and target_num_rows_per_block is not None:
         raise ValueError(
@@ -307,9 +307,9 @@ def repartition(
         )
     _warn_ignored("keys are not given", sort=sort)
     parts = checks.count("num_blocks", num_blocks, least=1)
-    if shuffle:
-        return RandomShuffle(input=source.node, seed=0, num_blocks=parts)
-    return Repartition(input=source.node, num_blocks=parts)
+    # A shuffle assigns each row to a random block, so that blocks differ in size.
+    shuffled = RandomShuffle(input=source.node, seed=0) if shuffle else source.node
+    return Repartition(input=shuffled, num_blocks=parts)
 
 
 def random_shuffle(
@@ -401,7 +401,7 @@ def _warn_ignored(reason: str, **arguments: object) -> None:
 
 def check_groups(source: Input, key: Keys, num_partitions: int | None) -> None:
     """Check the arguments of `Dataset.groupby`."""
-    names = () if key is None else checks.column_names("key", key)
+    names = () if key is None else checks.key_names("key", key)
     checks.keys(source.known_schema(), names, "group by")
     _optional_count("num_partitions", num_partitions)
 
@@ -542,6 +542,8 @@ def join(
     schemas = [side.schema() if validate_schemas else side.known_schema() for side in (left, right)]
     checks.keys(schemas[0], left_keys, "join on")
     checks.keys(schemas[1], right_keys, "join on")
+    if validate_schemas:
+        _check_key_types(*schemas, left_keys, right_keys)
     node = Join(
         parts=(left.node, right.node),
         join_type=join_type,
@@ -567,6 +569,25 @@ def _join_keys(on: object, right_on: object) -> tuple[tuple[str, ...], tuple[str
             "pass equally many for both sides"
         )
     return left, right
+
+
+def _check_key_types(
+    left: pa.Schema | None,
+    right: pa.Schema | None,
+    left_keys: tuple[str, ...],
+    right_keys: tuple[str, ...],
+) -> None:
+    """Raise ValueError unless the keys of both sides have the same types."""
+    if left is None or right is None:
+        return
+    for name, right_name in zip(left_keys, right_keys, strict=True):
+        types = left.field(name).type, right.field(right_name).type
+        if types[0] != types[1]:
+            raise ValueError(
+                f"on={name!r} has the type {types[0]} on the left and {types[1]} on the right "
+                f"(column {right_name!r}): cast one of them, or leave out validate_schemas to join "
+                "types that can be compared"
+            )
 
 
 # -- writes

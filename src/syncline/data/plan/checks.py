@@ -4,7 +4,8 @@ value. Each message says what to pass instead.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import SupportsIndex
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from syncline.data.columnar.expressions import Expr, StarExpr, UnnestExpr, proje
 from syncline.data.columnar.kernels import keys as key_columns
 from syncline.data.columnar.schemas import require_columns
 from syncline.data.plan.nodes import RandomSeedConfig, Seed
+from syncline.exceptions import UserCodeException
 
 
 def count(name: str, value: object, *, least: int) -> int:
@@ -77,6 +79,16 @@ def column_names(name: str, value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
+def key_names(name: str, value: object) -> tuple[str, ...]:
+    """Return the names of key columns; everything else, such as a function of a row, is a
+    ValueError.
+    """
+    try:
+        return column_names(name, value)
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+
+
 def known_columns(schema: pa.Schema | None, names: Iterable[str]) -> None:
     """Raise UnknownColumnError for a name that is not in `schema`. A None schema is unknown."""
     if schema is not None:
@@ -94,15 +106,18 @@ def keys(schema: pa.Schema | None, names: Sequence[str], purpose: key_columns.Pu
 
 
 def expressions(schema: pa.Schema | None, given: Sequence[Expr]) -> None:
-    """Raise the UnknownColumnError, TypeError or ValueError that evaluation would raise."""
+    """Raise the UnknownColumnError, TypeError or ValueError that evaluation would raise, as the
+    UserCodeException that it would be in an execution.
+    """
     if schema is None:
         return
-    for each in given:
-        if not isinstance(each, StarExpr):
-            known_columns(
-                schema, sorted((each.expr if isinstance(each, UnnestExpr) else each).columns())
-            )
-    projected_schema(schema, given)
+    with _as_in_an_execution("Project"):
+        for each in given:
+            if not isinstance(each, StarExpr):
+                known_columns(
+                    schema, sorted((each.expr if isinstance(each, UnnestExpr) else each).columns())
+                )
+        projected_schema(schema, given)
 
 
 def predicate(schema: pa.Schema | None, given: object) -> Expr:
@@ -116,13 +131,26 @@ def predicate(schema: pa.Schema | None, given: object) -> Expr:
         )
     if schema is None:
         return expr
-    known_columns(schema, sorted(expr.columns()))
-    type_ = expr.get_type(schema)
-    if type_ is not None and not pa.types.is_boolean(type_) and not pa.types.is_null(type_):
-        raise TypeError(
-            f"a filter needs a boolean expression, but {expr!r} is {type_}: compare it with a value"
-        )
+    with _as_in_an_execution("Filter"):
+        known_columns(schema, sorted(expr.columns()))
+        type_ = expr.get_type(schema)
+        if type_ is not None and not pa.types.is_boolean(type_) and not pa.types.is_null(type_):
+            raise TypeError(
+                f"a filter needs a boolean expression, but {expr!r} is {type_}: "
+                "compare it with a value"
+            )
     return expr
+
+
+@contextmanager
+def _as_in_an_execution(operator: str) -> Iterator[None]:
+    """Raise an error also as a UserCodeException, so that programs may handle it in one way whether
+    or not the schema is known before the execution.
+    """
+    try:
+        yield
+    except (LookupError, TypeError, ValueError) as error:
+        raise UserCodeException(operator, str(error), error).as_instanceof_cause() from None
 
 
 def expression(name: str, value: object) -> Expr:

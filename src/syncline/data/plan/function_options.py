@@ -206,10 +206,8 @@ def project_strategy(compute: object, concurrency: object) -> ComputeStrategy | 
 def _checked_compute(compute: object) -> ComputeStrategy | None:
     if compute == "tasks":
         return TaskPoolStrategy()
-    if compute == "actors":
-        return ActorPoolStrategy(min_size=1)
     if compute is not None and not isinstance(compute, ComputeStrategy):
-        raise TypeError(
+        raise ValueError(
             f"compute={compute!r} is of type {type(compute).__name__}: "
             "pass a TaskPoolStrategy or an ActorPoolStrategy"
         )

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from syncline.data.iterate.torch import DTypes, to_tensor, to_tensors
+from syncline.data.iterate.torch_tensors import DTypes, to_tensor, to_tensors
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.predictor import DataBatchType, Predictor
 from syncline.train.torch.checkpoint import TorchCheckpoint

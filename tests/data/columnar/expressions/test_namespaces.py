@@ -161,6 +161,29 @@ def test_times(expr: Expr, expected: Any) -> None:
     assert expr.evaluate(TIMES).to_pylist() == [expected, None]
 
 
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (".", ['{"a": {"b": [1, "x"]}, "c d": null}', "[3, 4]", None, None]),
+        (".a.b", ['[1, "x"]', None, None, None]),
+        (".a.b[1]", ["x", None, None, None]),
+        ('.["a"]."b"[-1]', ["x", None, None, None]),
+        (".[0]", [None, "3", None, None]),
+        ('."c d"', [None, None, None, None]),
+        (".a.b[7]", [None, None, None, None]),
+    ],
+)
+def test_parts_of_json_documents(path: str, expected: list[Any]) -> None:
+    texts = ['{"a": {"b": [1, "x"]}, "c d": null}', "[3, 4]", "no json", None]
+    assert col("j").str.jq(path).evaluate(pa.table({"j": texts})).to_pylist() == expected
+
+
+@pytest.mark.parametrize("path", ["", "a", ".a | length", ".a[", "..", ".[a]"])
+def test_other_programs_of_jq_are_refused(path: str) -> None:
+    with pytest.raises(ValueError, match="is not a path"):
+        col("j").str.jq(path)
+
+
 def test_unknown_fields_and_options_are_refused() -> None:
     with pytest.raises(ValueError, match="struct_field"):
         col("st").struct["nope"].evaluate(LISTS)

@@ -137,7 +137,8 @@ def test_wrong_joins_are_named() -> None:
     with pytest.raises(UnknownColumnError, match="Did you mean 'price'"):
         join.join(left, right, "inner", "prise")
     with pytest.raises(
-        TypeError, match="cannot join column 'price' of type int64 to column 'price' of type string"
+        ValueError,
+        match="cannot join column 'price' of type int64 to column 'price' of type string",
     ):
         join.join(left, right, "inner", "price")
     with pytest.raises(TypeError, match="cannot join on column 't' of type .*tensor"):

@@ -85,6 +85,22 @@ def test_json_documents_and_lines_give_the_same_rows(place, read_all, text):
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[1, 2]\n[3]\n", [{"0": 1, "1": 2}, {"0": 3, "1": None}]),
+        ('{"a": 1}\n\n{"a": "x"}', [{"a": 1}, {"a": "x"}]),
+        ('{"a": {"b": 1}}\n{"a": [2]}\n{}', [{"a": {"b": 1}}, {"a": [2]}, {"a": None}]),
+        ("1\n2\n", [{"0": 1}, {"0": 2}]),
+    ],
+)
+def test_python_parses_lines_that_arrow_cannot(place, read_all, text, expected):
+    place.write("a.jsonl", text.encode())
+    source = JSONDatasource(place.path, lines=True, filesystem=place.filesystem)
+    with pytest.warns(UserWarning, match=r"Arrow cannot parse .*a\.jsonl"):
+        assert read_all(source).to_pylist() == expected
+
+
 def test_one_object_over_several_lines_is_a_row(place, read_all):
     place.write("a.json", b'{\n  "a": 1,\n  "b": [\n    1,\n    2\n  ]\n}\n')
     assert read_all(JSONDatasource(place.path, filesystem=place.filesystem)).to_pylist() == [

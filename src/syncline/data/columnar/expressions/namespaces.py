@@ -8,6 +8,7 @@ docstring, and a lambda from the method's arguments to the function's options.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from typing import Generic, Literal, Protocol, TypeAlias, TypeVar, cast, overload
 
@@ -101,6 +102,37 @@ def _unit(unit: str) -> dict[str, object]:
 
 def _padding(width: int, padding: str = " ") -> dict[str, object]:
     return {"width": width, "padding": padding}
+
+
+# A step of a path of jq: `.name`, `."any name"`, `[0]`, `.[0]` or `["name"]`.
+_JQ_STEP = re.compile(
+    r"""\.?\[\s*(?P<index>-?\d+)\s*\]|\.?\[\s*"(?P<key>[^"]*)"\s*\]"""
+    r"""|\."(?P<quoted>[^"]*)"|\.(?P<name>[A-Za-z_]\w*)"""
+)
+
+
+def _json_path(filter_expr: object) -> tuple[str | int, ...]:
+    """Return the keys and indices of a path of jq."""
+    if not isinstance(filter_expr, str):
+        raise TypeError(f"filter_expr={filter_expr!r} is not a string: write a path such as '.a'")
+    text = filter_expr.strip()
+    steps: list[str | int] = []
+    position = 1 if text == "." else 0
+    while position < len(text):
+        step = _JQ_STEP.match(text, position)
+        if step is None or not text.startswith("."):
+            break
+        index, names = step["index"], (step["key"], step["quoted"], step["name"])
+        steps.append(
+            int(index) if index is not None else next(name for name in names if name is not None)
+        )
+        position = step.end()
+    if not text or position < len(text):
+        raise ValueError(
+            f"filter_expr={filter_expr!r} is not a path: write steps such as '.user.name', "
+            "'.items[0]' or '.[1]'"
+        )
+    return tuple(steps)
 
 
 class StringNamespace(Namespace[E]):
@@ -250,6 +282,16 @@ class StringNamespace(Namespace[E]):
     def repeat(self, n: object) -> E:
         """Repeat the text `n` times; `n` may be an expression."""
         return self._expr.compute("binary_repeat", n)
+
+    def jq(self, filter_expr: str) -> E:
+        """Return the part of a JSON document at a path of jq such as `.user.name`, `.items[0]` or
+        `.[1]`. Strings are returned as they are, other values as JSON; null if the text is no JSON,
+        or has nothing there.
+
+        Raises:
+            ValueError: `filter_expr` is not a path; pipes and functions of jq are not supported.
+        """
+        return self._expr.compute("json_part", path=_json_path(filter_expr))
 
     def _trimmed(self, function: str, characters: str | None) -> E:
         if characters is None:

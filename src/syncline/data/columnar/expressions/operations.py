@@ -1,16 +1,17 @@
 """Operators of expressions, and the functions on Arrow arrays and scalars that compute them.
 
 Covered: how each operator is written, Python's operators with Python's meaning (`/` is true
-division, `//` and `%` round down, strings concatenate), membership, and functions on lists and maps
-that Arrow does not have. Other functions are Arrow's: `run` finds both. Nulls stay null, and `&`
-and `|` follow three-valued logic.
+division, `//` and `%` round down, strings concatenate), membership, and functions on lists, maps
+and JSON texts that Arrow does not have. Other functions are Arrow's: `run` finds both. Nulls stay
+null, and `&` and `|` follow three-valued logic.
 """
 
 from __future__ import annotations
 
 import functools
+import json
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
@@ -343,6 +344,28 @@ def _list_flatten(value: Value) -> Value:
     )
 
 
+def _json_part(value: Value, *, path: Sequence[str | int]) -> Value:
+    if not is_text(value.type) and not pa.types.is_null(value.type):
+        raise TypeError(f"this takes text, not {value.type}")
+    if isinstance(value, pa.Scalar):
+        return pa.scalar(_part_of_json(value.as_py(), path), pa.string())
+    return pa.array([_part_of_json(text, path) for text in value.to_pylist()], pa.string())
+
+
+def _part_of_json(text: str | None, path: Sequence[str | int]) -> str | None:
+    """Return the part of a JSON document at a path; None if there is none."""
+    try:
+        part = None if text is None else json.loads(text)
+        for step in path:
+            if isinstance(part, dict if isinstance(step, str) else list):
+                part = part[step]
+            else:
+                return None
+    except (ValueError, LookupError):
+        return None
+    return part if part is None or isinstance(part, str) else json.dumps(part)
+
+
 def _list_to_variable(value: Value) -> Value:
     if not is_list(value.type):
         raise TypeError(f"this takes lists, not {value.type}")
@@ -383,6 +406,7 @@ OWN: dict[str, Callable[..., Value]] = {
     "list_sort": _list_sort,
     "list_flatten": _list_flatten,
     "list_to_variable": _list_to_variable,
+    "json_part": _json_part,
     "map_keys": _map_keys,
     "map_values": _map_values,
 }

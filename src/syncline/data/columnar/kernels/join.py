@@ -97,7 +97,7 @@ def _key_pair(
         columns = left_keys.column(left_name), right_keys.column(right_name)
         joined = schemas.joined_type(columns[0].type, columns[1].type)
         if joined is None:
-            raise TypeError(
+            raise ValueError(
                 f"cannot join column {left_name!r} of type {columns[0].type} to column "
                 f"{right_name!r} "
                 f"of type {columns[1].type}: cast one of them to a type of the other's kind"

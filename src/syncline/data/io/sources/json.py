@@ -1,10 +1,14 @@
 """Read JSON files: one object per line (streamed), or one document with a list of objects or a
 single object.
+
+With `lines`, Arrow parses the lines. Python parses a chunk that Arrow cannot: lines with a list or
+a single value, and columns whose values change their type.
 """
 
 from __future__ import annotations
 
 import json as python_json
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +16,7 @@ import pyarrow as pa
 from pyarrow import json
 
 from syncline.data.columnar import block as blocks
+from syncline.data.columnar import columns, tensors
 from syncline.data.io import filesystem as filesystems
 from syncline.data.io.sources.file_based_datasource import FileBasedDatasource
 
@@ -48,14 +53,14 @@ class JSONDatasource(FileBasedDatasource):
             yield self._document(head + f.read(), path)
             return
         try:
-            yield from self._parsed_lines(head, f)
+            yield from self._parsed_lines(head, f, path)
         except _NotLines as error:
-            if self.lines:
-                raise _unreadable(path, error) from error
             yield self._document(error.text + f.read(), path)
 
-    def _parsed_lines(self, head: bytes, f: pa.NativeFile) -> Iterator[pa.Table]:
-        """Yield tables of whole lines. Raises `_NotLines` if the first lines are no objects."""
+    def _parsed_lines(self, head: bytes, f: pa.NativeFile, path: str) -> Iterator[pa.Table]:
+        """Yield tables of whole lines. Without `lines`, raise `_NotLines` if the first lines are no
+        objects.
+        """
         rest, chunk, first = b"", head, True
         while chunk or rest:
             following = f.read(_CHUNK_BYTES) if chunk else b""
@@ -68,6 +73,10 @@ class JSONDatasource(FileBasedDatasource):
                 try:
                     yield self._parse(lines)
                 except pa.ArrowInvalid as error:
+                    if self.lines:
+                        yield _parsed_by_python(lines, path, error)
+                        chunk = following
+                        continue
                     if not first:
                         raise
                     raise _NotLines(text + following, str(error)) from error
@@ -111,6 +120,40 @@ class _NotLines(ValueError):
     def __init__(self, text: bytes, message: str) -> None:
         super().__init__(message)
         self.text = text
+
+
+def _parsed_by_python(lines: bytes, path: str, error: pa.ArrowInvalid) -> pa.Table:
+    """Return the rows of lines that Arrow cannot parse for the reason `error`."""
+    try:
+        values = [python_json.loads(line) for line in lines.splitlines() if line.strip()]
+    except ValueError as invalid:
+        raise _unreadable(path, invalid) from error
+    warnings.warn(
+        f"Arrow cannot parse {path} ({error}); Python's parser reads it, which is slower: write "
+        "objects whose columns keep their types",
+        stacklevel=2,
+    )
+    return _table(list(map(_row, values)))
+
+
+def _row(value: object) -> dict[str, object]:
+    """Return the row of a line. The columns of a list or of a single value are numbered."""
+    if isinstance(value, dict):
+        return value
+    elements = value if isinstance(value, list) else [value]
+    return {str(index): element for index, element in enumerate(elements)}
+
+
+def _table(rows: list[dict[str, object]]) -> pa.Table:
+    """Build a table; columns whose values share no type hold Python objects."""
+    found: dict[str, pa.Array] = {}
+    for name in dict.fromkeys(name for row in rows for name in row):
+        values = [row.get(name) for row in rows]
+        try:
+            found[name] = columns.from_values(name, values)
+        except TypeError:
+            found[name] = tensors.object_array(values)
+    return blocks.from_columns(found, len(rows))
 
 
 def _unreadable(path: str, error: BaseException) -> ValueError:
