@@ -7,8 +7,8 @@
 
 `suite` has the base class and the fixture. The topics are `tasks`, `generators`, `objects`,
 `actors`, `async_actors`, `errors`, `cancelling`, `resources`, `placement`, `environments`,
-`machine`, `listings`, `utilities`, `pools`, `crashes` and `terminating`. Not covered: features of a single
-engine, such as the moment at which memory is freed.
+`machine`, `listings`, `utilities`, `pools`, `collectives`, `crashes` and `terminating`. Not covered:
+features of a single engine, such as the moment at which memory is freed.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from typing import Any
 from syncline.testing.conformance.actors import ActorLives, Actors, ThreadedActors
 from syncline.testing.conformance.async_actors import AsyncActors
 from syncline.testing.conformance.cancelling import Cancelling, CancellingTheEnded
+from syncline.testing.conformance.collectives import Collectives
 from syncline.testing.conformance.crashes import ActorCrashes, TaskCrashes
 from syncline.testing.conformance.environments import Environments
-from syncline.testing.conformance.errors import Errors
+from syncline.testing.conformance.errors import Errors, Exits
 from syncline.testing.conformance.generators import ActorGenerators, Generators
 from syncline.testing.conformance.listings import Listings
 from syncline.testing.conformance.machine import Machine
@@ -50,6 +51,7 @@ SUITES: tuple[type[Suite], ...] = (
     ThreadedActors,
     AsyncActors,
     Errors,
+    Exits,
     CancellingTheEnded,
     Cancelling,
     ResourceBooks,
@@ -63,6 +65,7 @@ SUITES: tuple[type[Suite], ...] = (
     Queues,
     ProcessPools,
     JoblibBackends,
+    Collectives,
     TaskCrashes,
     ActorCrashes,
     Terminating,
