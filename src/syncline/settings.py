@@ -57,6 +57,17 @@ def address() -> str | None:
     return variable or None
 
 
+def keeps_cuda_visible_devices() -> bool:
+    """Return `SYNCLINE_NOSET_CUDA_VISIBLE_DEVICES`: True if tasks and actors see all GPUs.
+
+    By default they see those assigned to them. Ray's variable
+    `RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES` has the same meaning.
+    """
+    return flag("SYNCLINE_NOSET_CUDA_VISIBLE_DEVICES") or flag(
+        "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"
+    )
+
+
 def namespace() -> str | None:
     """Return `SYNCLINE_NAMESPACE`: the namespace of named actors if `init` gets none."""
     return environment("SYNCLINE_NAMESPACE") or None

@@ -80,7 +80,7 @@ def test_the_init_context_has_addresses_and_shuts_down(started):
     assert not syncline.is_initialized()
 
 
-@pytest.mark.parametrize("address", ["auto", "ray://host:10001", "host:6379", "local"])
+@pytest.mark.parametrize("address", ["auto", "ray://host:10001", "host:6379"])
 def test_an_address_chooses_the_cluster_engine(started, monkeypatch, address):
     syncline.init(address)
     syncline.shutdown()
@@ -90,6 +90,41 @@ def test_an_address_chooses_the_cluster_engine(started, monkeypatch, address):
         ("cluster", address)
     ] * 2
     assert started[1].config.runtime_env == {"pip": ["x"]}
+
+
+@pytest.mark.parametrize("address", ["local", ""])
+def test_local_is_an_engine_on_this_machine(started, monkeypatch, address):
+    monkeypatch.setenv("SYNCLINE_ADDRESS", "host:6379")
+    syncline.init(address)
+    syncline.shutdown()
+    monkeypatch.setenv("SYNCLINE_ADDRESS", address)
+    syncline.init()
+    assert [(engine.name, engine.config.address) for engine in started] == [("embedded", None)] * 2
+
+
+def test_ray_address_counts_in_programs_that_import_syncline_as_ray(started, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "ray://host:10001")
+    syncline.init()
+    syncline.shutdown()
+    monkeypatch.setenv("SYNCLINE_AS_RAY", "1")
+    syncline.init()
+    assert [engine.config.address for engine in started] == [None, "ray://host:10001"]
+
+
+def test_auto_without_ray_is_a_connection_error_that_says_how_to_run_here(monkeypatch):
+    def missing(name):
+        raise ModuleNotFoundError("No module named 'ray'", name="ray")
+
+    monkeypatch.setattr(lifecycle, "_entry_point", missing)
+    with pytest.raises(ConnectionError, match=r"Ray is not installed.* or give 'local'"):
+        syncline.init(address="auto")
+    with pytest.raises(ModuleNotFoundError, match="syncline\\[cluster\\]"):
+        syncline.init(address="host:6379")
+
+
+def test_an_address_is_a_string(started):
+    with pytest.raises(TypeError, match="address=6379"):
+        syncline.init(6379)
 
 
 def test_the_older_spelling_of_the_address_chooses_the_cluster_too(started):
@@ -119,12 +154,65 @@ def test_arguments_without_effect_are_ignored_silently(started, caplog):
 
 
 @pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        ({"include_dashboard": True}, "syncline dashboard"),
+        ({"enable_resource_isolation": True}, "container"),
+        ({"object_spilling_directory": "/tmp/x"}, "_temp_dir"),
+    ],
+)
+def test_arguments_whose_effect_is_missed_say_what_to_do(started, caplog, arguments, advice):
+    syncline.init(**arguments)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert advice in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"_system_config": "x"},
+        {"include_dashboard": "yes"},
+        {"dashboard_port": "8265"},
+        {"logging_format": 1},
+        {"_node_ip_address": 1},
+    ],
+)
+def test_ignored_arguments_have_the_types_of_rays(started, arguments):
+    with pytest.raises(TypeError, match=next(iter(arguments))):
+        syncline.init(**arguments)
+
+
+def test_unknown_hidden_arguments_are_refused(started):
+    with pytest.raises(RuntimeError, match="no argument '_sytem_config'.*'_system_config'"):
+        syncline.init(_sytem_config={})
+
+
+def test_every_argument_of_rays_init_is_known(started):
+    syncline.init(
+        num_cpus=1, num_gpus=0, resources=None, labels={}, object_store_memory=None,
+        local_mode=False, ignore_reinit_error=False, include_dashboard=None,
+        dashboard_host="127.0.0.1", dashboard_port=None, job_config=None, configure_logging=True,
+        logging_level=logging.INFO, logging_format=None, logging_config=None, log_to_driver=None,
+        namespace=None, runtime_env=None, enable_resource_isolation=False, cgroup_path=None,
+        system_reserved_cpu=None, system_reserved_memory=None, proxy_server_url=None,
+        _enable_object_reconstruction=False, _plasma_directory=None, _node_ip_address=None,
+        _driver_object_store_memory=None, _memory=None, _redis_username="default",
+        _temp_dir=None, _metrics_export_port=None, _system_config=None, _tracing_startup_hook=None,
+        _node_name=None, _skip_env_hook=False, object_spilling_directory=None,
+    )  # fmt: skip
+    assert started[0].config.num_cpus == 1
+    assert started[0].config.log_to_driver
+
+
+@pytest.mark.parametrize(
     ("arguments", "error"),
     [
         ({"num_cpus": -1}, ValueError),
         ({"num_gpus": "two"}, TypeError),
         ({"resources": {"CPU": 2}}, ValueError),
         ({"logging_level": "loud"}, ValueError),
+        ({"namespace": ""}, ValueError),
         ({"runtime_env": {"pip": ["x"]}}, ValueError),
     ],
 )

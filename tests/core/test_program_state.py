@@ -11,6 +11,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
+from contextlib import nullcontext
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import pytest
 
 from syncline.core import program_state
 from syncline.core.program_state import ProgramWatch
+from syncline.testing.clusters import RayCluster
 
 
 @pytest.fixture
@@ -203,13 +205,14 @@ def run_script(directory: Path, script: str, *command: str) -> subprocess.Comple
 @pytest.mark.processes
 @pytest.mark.parametrize("command", [("script.py",), ("-m", "script")])
 @pytest.mark.parametrize(
-    "address", ["", pytest.param("'local'", marks=pytest.mark.cluster, id="cluster")]
+    "uses_cluster", [False, pytest.param(True, marks=pytest.mark.cluster, id="cluster")]
 )
 def test_a_worker_is_like_the_program(
-    tmp_path: Path, address: str, command: tuple[str, ...]
+    tmp_path: Path, uses_cluster: bool, command: tuple[str, ...]
 ) -> None:
-    script = SCRIPT.replace("ADDRESS", address)
-    done = run_script(tmp_path, script, *command, "--lr", "0.5")
+    with RayCluster(num_cpus=1) if uses_cluster else nullcontext() as cluster:
+        script = SCRIPT.replace("ADDRESS", repr(cluster.address) if cluster is not None else "")
+        done = run_script(tmp_path, script, *command, "--lr", "0.5")
     assert done.stdout.endswith("done\n"), done.stderr
     assert "[mine] lr 0.5" in done.stdout
 

@@ -6,6 +6,7 @@ Covers which arguments exist, which are ignored, and older spellings.
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import field
@@ -89,43 +90,82 @@ _OLDER = {
 }
 """Older spellings and their replacements; None: removed without a replacement."""
 
-_IGNORED = frozenset(
-    {
-        "bind_address",
-        "cgroup_path",
-        "configure_logging",
-        "dashboard_agent_listen_port",
-        "dashboard_host",
-        "dashboard_port",
-        "enable_resource_isolation",
-        "include_dashboard",
-        "logging_config",
-        "logging_format",
-        "object_spilling_directory",
-        "storage",
-        "system_reserved_cpu",
-        "system_reserved_memory",
-    }
-)
+_NUMBER = (int, float)
+_IGNORED: Mapping[str, tuple[type, ...]] = {
+    "_cluster_id": (str,),
+    "_driver_object_store_memory": _NUMBER,
+    "_enable_object_reconstruction": (bool,),
+    "_metrics_export_port": (int,),
+    "_node_ip_address": (str,),
+    "_node_name": (str,),
+    "_plasma_directory": (str, os.PathLike),
+    "_redis_username": (str,),
+    "_skip_env_hook": (bool,),
+    "_system_config": (Mapping,),
+    "_tracing_startup_hook": (str,),
+    "allow_multiple": (bool,),
+    "bind_address": (str,),
+    "cgroup_path": (str,),
+    "configure_logging": (bool,),
+    "dashboard_agent_listen_port": (int,),
+    "dashboard_host": (str,),
+    "dashboard_port": (int,),
+    "enable_resource_isolation": (bool,),
+    "include_dashboard": (bool,),
+    "logging_config": (object,),
+    "logging_format": (str,),
+    "object_spilling_directory": (str, os.PathLike),
+    "proxy_server_url": (str,),
+    "storage": (str, os.PathLike),
+    "system_reserved_cpu": _NUMBER,
+    "system_reserved_memory": _NUMBER,
+}
+"""Arguments without an effect on this machine, and the types of their values."""
+
+_ADVICE = {
+    "enable_resource_isolation": "limit the program with its container or with systemd",
+    "include_dashboard": "run `syncline dashboard` to see the program",
+    "object_spilling_directory": "objects spill below `_temp_dir`: set that",
+    "storage": "set the storage path of runs: SYNCLINE_STORAGE_PATH or `RunConfig(storage_path=)`",
+}
+"""What to do instead, for arguments whose missing effect somebody may notice."""
+
+
+class UnknownArgumentError(TypeError, RuntimeError):
+    """`init` has no such argument. Ray raises RuntimeError."""
 
 
 def known_arguments(arguments: Keywords) -> Kwargs:
-    """Return the arguments that have an effect, in current spelling; TypeError for others."""
+    """Return the arguments that have an effect, in current spelling.
+
+    Raises UnknownArgumentError for unknown names, TypeError for wrong types of ignored ones.
+    """
     meant: Kwargs = {}
     for name, value in arguments.items():
         if name in _USED:
             meant[name] = value
         elif name in _OLDER:
             _take_older(name, value, meant)
-        elif name in _IGNORED or name.startswith("_"):
-            logger.debug("init: %s=%r has no effect on this machine and is ignored", name, value)
+        elif name in _IGNORED:
+            _check_ignored(name, value)
         else:
-            names = (*_USED, "address")
-            public = ", ".join(sorted(n for n in names if n[0] != "_"))
-            raise TypeError(
+            names = (*_USED, *_IGNORED, "address")
+            public = ", ".join(sorted(n for n in (*_USED, "address") if n[0] != "_"))
+            raise UnknownArgumentError(
                 f"`init` has no argument {name!r}.{did_you_mean(name, names)} It has {public}."
             )
     return meant
+
+
+def _check_ignored(name: str, value: object) -> None:
+    types = _IGNORED[name]
+    if value is not None and not isinstance(value, types):
+        wanted = " or ".join(each.__name__ for each in types)
+        raise TypeError(f"`{name}={value!r}` is a {type(value).__name__}: give a {wanted}")
+    if value and name in _ADVICE:
+        logger.warning("init: %s=%r has no effect here: %s", name, value, _ADVICE[name])
+    else:
+        logger.debug("init: %s=%r has no effect on this machine and is ignored", name, value)
 
 
 def _take_older(name: str, value: object, meant: Kwargs) -> None:
@@ -152,7 +192,7 @@ def engine_config(arguments: Keywords, address: str | None = None) -> EngineConf
     check.resources(resources)
     labels = arguments.get("labels") or {}
     check.labels("labels", labels)
-    check.text("namespace", arguments.get("namespace") or None)
+    check.text("namespace", arguments.get("namespace"))
     temp_dir = arguments.get("_temp_dir")
     wait_s = arguments.get("wait_for_resources_s")
     memory, object_store = arguments.get("_memory"), arguments.get("object_store_memory")
@@ -165,10 +205,11 @@ def engine_config(arguments: Keywords, address: str | None = None) -> EngineConf
         object_store_memory=None if object_store is None else int(object_store),
         runtime_env=_runtime_env(arguments, may_install=address is not None),
         namespace=arguments.get("namespace")
+        or getattr(arguments.get("job_config"), "ray_namespace", None)
         or settings.namespace()
         or ("default" if address is None else ""),
         logging_level=_logging_level(arguments.get("logging_level")),
-        log_to_driver=bool(arguments.get("log_to_driver", True)),
+        log_to_driver=arguments.get("log_to_driver") in (None, True),
         address=address,
         wait_for_resources_s=settings.wait_for_resources_s() if wait_s is None else float(wait_s),
         temp_dir=None if temp_dir is None else Path(temp_dir).expanduser().absolute(),

@@ -104,9 +104,9 @@ def init(address: str | None = None, **arguments: Any) -> InitContext:
     The first use of syncline calls it with the defaults.
 
     Args:
-        address: Address of a cluster: "auto" (the Ray cluster on this machine), "host:port",
-            "ray://host:port", or "local" for a new Ray cluster on this machine. The default is the
-            setting SYNCLINE_ADDRESS; without it, syncline's own engine runs on this machine.
+        address: Address of a cluster: "auto" (the Ray cluster on this machine), "host:port" or
+            "ray://host:port"; "local" for syncline's own engine on this machine. The default is the
+            setting SYNCLINE_ADDRESS, and without it "local".
         num_cpus, num_gpus, resources, memory: Resources for tasks. The default is what this process
             may use; larger amounts are accepted and only counted.
         object_store_memory: Bytes of shared memory for objects.
@@ -120,9 +120,9 @@ def init(address: str | None = None, **arguments: Any) -> InitContext:
         logging_level: Level of syncline's logger.
         log_to_driver: Print the output of workers.
 
-    Other arguments of `ray.init` are accepted and ignored. In a worker, nothing happens. Raises
+    Other arguments of `ray.init` are checked and ignored. In a worker, nothing happens. Raises
     RuntimeError if syncline already runs, ValueError and TypeError for invalid arguments,
-    TimeoutError after `wait_for_resources_s`.
+    ConnectionError if there is no cluster at `address`, TimeoutError after `wait_for_resources_s`.
     """
     arguments = configuration.known_arguments(arguments)
     with _process.lock:
@@ -137,10 +137,21 @@ def init(address: str | None = None, **arguments: Any) -> InitContext:
             )
         local_mode = bool(arguments.get("local_mode"))
         given = address if address is not None else arguments.pop("address", None)
-        cluster = None if local_mode else (settings.address() if given is None else given) or None
+        cluster = None if local_mode else _cluster(given)
         config = configuration.engine_config(arguments, cluster)
         name: EngineName = "inline" if local_mode else "embedded" if cluster is None else "cluster"
         return InitContext(_start(name, config))
+
+
+def _cluster(given: str | None) -> str | None:
+    """Return the address of a cluster; None for this machine."""
+    if given is not None and not isinstance(given, str):
+        raise TypeError(
+            f"`address={given!r}` is a {type(given).__name__}: give 'auto', 'local', 'host:port' "
+            f"or 'ray://host:port'"
+        )
+    chosen = settings.address() if given is None else given
+    return None if chosen in (None, "", "local") else chosen
 
 
 def init_quietly(address: str) -> None:
@@ -169,6 +180,12 @@ def load_engine(name: EngineName, config: EngineConfig) -> Engine:
     except ModuleNotFoundError as error:
         if error.name != "ray":
             raise
+        if config.address == "auto":
+            raise ConnectionError(
+                "`address='auto'` is the Ray cluster on this machine, and there is none: Ray is "
+                "not installed. Leave out `address` (and unset SYNCLINE_ADDRESS) or give 'local' "
+                'to run on this machine; for clusters, run `pip install "syncline[cluster]"`.'
+            ) from None
         raise ModuleNotFoundError(
             f"`address={config.address!r}` is a cluster's, which needs Ray, but Ray is not "
             f'installed: run `pip install "syncline[cluster]"` here and on every node, or leave '

@@ -132,7 +132,8 @@ def _on_this_machine(temp_dir: Path | None) -> str:
     raise ConnectionError(
         "`address='auto'`: no Ray runs on this machine (no process, no file in its temporary "
         "directory, and RAY_ADDRESS is not set). Start one with `syncline start --head`, give "
-        "`address='host:port'`, or leave out `address` to run on this machine alone."
+        "`address='host:port'`, or leave out `address` (and unset SYNCLINE_ADDRESS) or give "
+        "'local' to run on this machine alone."
     )
 
 

@@ -27,7 +27,7 @@ _NEW_CLUSTER_ONLY = ("num_cpus", "num_gpus", "object_store_memory", "memory")
 
 
 def start_engine(config: EngineConfig) -> ClusterEngine:
-    """Start an engine on the cluster at `config.address`; "local" starts a new cluster here.
+    """Start an engine on the cluster at `config.address`.
 
     Raises:
         ValueError: The address is malformed.
@@ -47,9 +47,6 @@ def start_engine(config: EngineConfig) -> ClusterEngine:
             "`ray.shutdown()` first, and remove `ray.init()`."
         )
     compatibility.share_class_tables()
-    if address == "local":
-        ray.init(address="local", **_connection_keywords(config), **_new_cluster(config))
-        return _engine("local", config, Connection(), ray.shutdown)
     _warn_of_ignored(config)
     found = head.find(address, config.temp_dir)
     head.refresh_token(is_found_here=found.is_found_here)
@@ -129,20 +126,6 @@ def _notify(message: str) -> None:
 def _connection_keywords(config: EngineConfig) -> Kwargs:
     job_config = JobConfig(metadata=compatibility.job_metadata())
     return {**ray_options.connection_options(config), "job_config": job_config}
-
-
-def _new_cluster(config: EngineConfig) -> Kwargs:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    return {
-        "include_dashboard": False,
-        "resources": dict(config.resources) or None,
-        "labels": dict(config.labels) or None,
-        "num_cpus": config.num_cpus,
-        "num_gpus": config.num_gpus,
-        "object_store_memory": config.object_store_memory,
-        "_memory": config.memory,
-        "_temp_dir": None if config.temp_dir is None else str(config.temp_dir),
-    }
 
 
 def _warn_of_ignored(config: EngineConfig) -> None:
