@@ -207,15 +207,23 @@ class HandleCall(Call):
                 future.set_result(None)
 
         def settle_there() -> None:
-            loop.call_soon_threadsafe(settle)
+            if asyncio._get_running_loop() is loop:
+                settle()
+            else:
+                loop.call_soon_threadsafe(settle)
 
-        is_own = getattr(self._link, "loop", None) is loop
-        self.call_back(settle if is_own else settle_there)
+        reader = self._link.reader(loop) if isinstance(self._link, ThreadLink) else None
+        if reader is not None:
+            reader.enter()
         try:
+            self.call_back(settle_there)
             await future
         except asyncio.CancelledError:
             self.cancel()
             raise
+        finally:
+            if reader is not None:
+                reader.leave()
 
     def value(self) -> Any:
         """Return the value of a call that is done, or raise its error."""

@@ -83,6 +83,17 @@ class Reactor:
         except (OSError, ValueError):
             pass  # a wake-up is pending, or the reactor is closed
 
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when `run_once` would not wait, timers aside."""
+        return self._epoll.fileno()
+
+    def next_timer_s(self) -> float | None:
+        """Return the seconds until the next timer; None without one."""
+        try:
+            return max(0.0, self._timers[0][0] - self._clock())
+        except IndexError:
+            return None
+
     def run_once(self, timeout_s: float | None) -> None:
         """Wait for events, `timeout_s` at most, and call the handlers of all that are there."""
         if self._timers:

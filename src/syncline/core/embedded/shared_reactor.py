@@ -86,7 +86,7 @@ class SharedReactor:
         self._leader = threading.Lock()
         self._leader_gate = _LeaderGate(reactor.wake)
         self._followers: deque[Waiter] = deque()
-        self._inside: set[int] = set()  # threads inside `wait`; add and discard are atomic
+        self._inside: set[object] = set()  # threads inside `wait`, and visitors; changes are atomic
         self._visits = 0  # calls of `wait`; a lost update between two threads does no harm
         # held while the background thread sleeps; a release wakes it
         self._wake_signal = threading.Lock()
@@ -128,6 +128,40 @@ class SharedReactor:
         """
         self._visits += 1
         return not self._leader.locked()
+
+    def enter(self, visitor: object) -> None:
+        """Keep the background thread away until `leave`.
+
+        The visitor watches `fileno` and the time of `next_timer_s`, and calls `poll`.
+        """
+        self._inside.add(visitor)
+        self._visits += 1
+        if self._leader.locked():
+            self._reactor.wake()
+
+    def leave(self, visitor: object) -> None:
+        """End a visit."""
+        self._inside.discard(visitor)
+        if self._sleeping and not self._inside:
+            self._wake_background()
+
+    def poll(self) -> None:
+        """Handle the events and timers that are due, unless another thread leads."""
+        if self._leader.acquire(blocking=False):
+            try:
+                self._reactor.run_once(0.0)
+            finally:
+                self._leader.release()
+            if self._followers:
+                self._promote()
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when there are events."""
+        return self._reactor.fileno()
+
+    def next_timer_s(self) -> float | None:
+        """Return the seconds until the next timer; None without one."""
+        return self._reactor.next_timer_s()
 
     def close(self) -> None:
         """End the background thread; waiting threads get RuntimeError."""

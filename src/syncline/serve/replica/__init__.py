@@ -3,7 +3,6 @@
 - `actor`, `replica_config`: the actor and its configuration; `process`: its life: construct,
   listen, reconfigure, drain.
 - `dispatcher`: frames of callers, from admission to the answer.
-- `loop_spinner`: keeps the loop awake between calls that follow closely.
 - `admission`: the limit of ongoing requests (pure). `ledger`: the calls that have begun, in a file.
 - `user_code`: the user's class or function, its methods and hooks; `threads`: its sync methods;
   `user_statistics`: its hooks that report statistics; `user_frames`: its frames in tracebacks.

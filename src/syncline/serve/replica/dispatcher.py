@@ -23,13 +23,13 @@ from syncline.serve.context import RequestContext, request_context
 from syncline.serve.monitoring.call_times import CallTimes
 from syncline.serve.replica.admission import Admission, AdmissionStatistics
 from syncline.serve.replica.ledger import Ledger
-from syncline.serve.replica.loop_spinner import LoopSpinner
 from syncline.serve.replica.threads import HandlerThreads
 from syncline.serve.replica.user_frames import shortened_traceback
 from syncline.serve.tracing import Carrier, Tracing
 from syncline.serve.wire import shared_values
 from syncline.serve.wire.connection import LoopConnection
 from syncline.serve.wire.frames import WINDOW_BYTES, Kind, decode_window, encode_window
+from syncline.serve.wire.loop_spinner import LoopSpinner
 
 logger = logging.getLogger("syncline.serve")
 

@@ -23,6 +23,7 @@ from syncline.core.event_loops import cancel_all
 from syncline.serve.controller.messages import Acknowledge, LoadReport, Subscribe
 from syncline.serve.routing.link import RECONNECT_MAX_S, RECONNECT_S, Link
 from syncline.serve.routing.load_changes import REPORT_INTERVAL_S, LoadChanges
+from syncline.serve.routing.loop_reader import LoopReader
 from syncline.serve.routing.request_router_driver import Cancellable
 from syncline.serve.routing.router import Call
 from syncline.serve.wire.connection import Hello
@@ -56,13 +57,14 @@ class ThreadLink(Link):
         self.guard = make_guard()
         """Lock of the link and its calls."""
         self._reactor = Reactor(clock)
-        self._shared = SharedReactor(self._reactor, name="serve-handles", on_idle=lambda: None)
+        self._shared = SharedReactor(self._reactor, name="serve-handles", on_idle=self._on_idle)
         self._subscription: SocketConnection | None = None
         self._load_changes = LoadChanges(self)
         self._report_planned = False
         self._reads_all_at = 0.0
         self.spins = SpinLimit()
         """The spins of threads that wait for answers."""
+        self._readers: dict[int, LoopReader] = {}  # by thread
         self._loop: asyncio.AbstractEventLoop | None = None  # of custom request routers
         self.on_load = self._plan_report
 
@@ -109,6 +111,19 @@ class ThreadLink(Link):
     def wait(self, waiter: Waiter, timeout_s: float | None) -> bool:
         """Wait until `waiter` is done, reading the answers; return False after the timeout."""
         return self._shared.wait(waiter, timeout_s)
+
+    def reader(self, loop: asyncio.AbstractEventLoop) -> LoopReader:
+        """Return the reader of the event loop that runs in this thread."""
+        thread = threading.get_ident()
+        reader = self._readers.get(thread)
+        if reader is None or reader.loop is not loop:
+            reader = self._readers[thread] = LoopReader(loop, self._shared)
+        return reader
+
+    def _on_idle(self) -> None:
+        """Read what event loops leave unread, because something blocks them."""
+        if not self._closed:
+            self._shared.poll()
 
     def close(self, error: Exception) -> None:
         """End all calls with an error, close the connections and the background thread."""

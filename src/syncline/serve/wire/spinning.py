@@ -9,7 +9,7 @@ vain is followed by waits that do not spin: 16 at first, twice as many after eac
 
 from __future__ import annotations
 
-SPIN_S = 0.000_1
+SPIN_S = 0.000_15
 """Seconds of a spin."""
 FEWEST_PAUSES = 16
 MOST_PAUSES = 4096

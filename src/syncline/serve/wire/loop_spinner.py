@@ -1,7 +1,7 @@
-"""`LoopSpinner`: keeps the event loop of a replica awake for the next call of a handle.
+"""`LoopSpinner`: keeps an event loop awake for the next frame.
 
 A program that calls one by one sends its next call a few microseconds after the answer. A loop that
-has not begun to sleep by then needs nobody to wake it; `wire.spinning` says when that is worth it.
+has not begun to sleep by then needs nobody to wake it; `spinning` says when that is worth it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class LoopSpinner:
         self._turns = False  # True while a turn is planned
 
     def start(self) -> None:
-        """Wait for a call: the last one has been answered."""
+        """Spin: a frame may come soon."""
         if not self._end and self._limit.allows():
             self._end = self._clock() + SPIN_S
             if not self._turns:
@@ -36,7 +36,7 @@ class LoopSpinner:
                 self._loop.call_soon(self._turn)
 
     def stop(self) -> None:
-        """Note that a call has come."""
+        """Note that the frame has come."""
         if self._end:
             self._end = 0.0
             self._limit.note(found=True)

@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from syncline.serve.replica.loop_spinner import LoopSpinner
+from syncline.serve.wire.loop_spinner import LoopSpinner
 from syncline.serve.wire.spinning import FEWEST_PAUSES, SPIN_S
 
 
