@@ -22,6 +22,7 @@ from syncline.core.labels import Selector
 from syncline.core.options import MethodOptions
 from syncline.core.refs import AnyGenerator, AnyRef, Hold
 from syncline.core.runtime_env import Env
+from syncline.core.state_rows import Filter, StateListing, StateResource
 from syncline.records import dataclass
 
 Submitted = AnyRef | list[AnyRef] | AnyGenerator | None
@@ -437,6 +438,16 @@ class Engine(ABC):
         Each list has at most `limit` entries. `unknown` is set if the engine keeps no list.
         """
         return TaskListing(unknown="this engine keeps no list of its tasks")
+
+    def state(
+        self, resource: StateResource, filters: Sequence[Filter] = (), limit: int = LISTED
+    ) -> StateListing:
+        """List what exists and, as far as it is remembered, what existed, with Ray's columns.
+
+        Of the rows that pass the filters, at most `limit`. `unknown` is set if the engine keeps no
+        list.
+        """
+        return StateListing(unknown=f"this engine keeps no list of its {resource}")
 
     def stack_of(self, actor_id: int) -> str | None:
         """Return the Python stacks of all threads of an actor's process.

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from syncline.core import serialization
+from syncline.core.ids import JobID, TaskID
 
 if TYPE_CHECKING:  # asyncio takes a quarter of the time of `import syncline`: load it on first use
     import asyncio
@@ -96,6 +97,26 @@ class ObjectRef(Hold, Generic[T]):
     def binary(self) -> bytes:
         """Return the id as 16 bytes."""
         return self.id.to_bytes(16, "big")
+
+    def is_nil(self) -> bool:
+        """Return True for the null reference."""
+        return self.id == 0
+
+    def task_id(self) -> TaskID:
+        """Return the id of the task or call that makes the value, as `get_task_id()` there."""
+        return TaskID.from_hex(f"{engine_of_refs().task_of(self.id):032x}")
+
+    def job_id(self) -> JobID:
+        """Return the id of the program's run, as `get_job_id()` of the runtime context."""
+        return JobID.from_hex(engine_of_refs().runtime_info().job_id)
+
+    def _on_completed(self, callback: Callable[[Any], None]) -> None:
+        """Call back once with the value or the error, on a thread that must not be blocked."""
+
+        def report(value: Any, error: BaseException | None) -> None:
+            callback(value if error is None else error)
+
+        engine_of_refs().on_value(self, report)
 
     def future(self) -> concurrent.futures.Future[T]:
         """Return a future for the value, or for the error that `get` would raise."""
@@ -222,6 +243,11 @@ def _generator(hold: Hold, position: int) -> AnyGenerator:
     return generator
 
 
+class _Run(Protocol):
+    @property
+    def job_id(self) -> str: ...
+
+
 class EngineOfRefs(Protocol):
     """The methods of `Engine` that references, placement groups and options call."""
 
@@ -252,6 +278,10 @@ class EngineOfRefs(Protocol):
     def placement_group_ready(self, group_id: int) -> AnyRef: ...
 
     def exit_actor(self) -> None: ...
+
+    def task_of(self, id: int) -> int: ...
+
+    def runtime_info(self) -> _Run: ...
 
 
 _engine: EngineOfRefs | None = None

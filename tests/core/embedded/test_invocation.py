@@ -10,7 +10,7 @@ import pytest
 
 import syncline
 from syncline.core.embedded import messages as m
-from syncline.core.embedded.invocation import ResultPacker
+from syncline.core.embedded.invocation import Outcome, ResultPacker
 from syncline.core.refs import ObjectRef, journal
 
 CALLS = 200
@@ -20,10 +20,11 @@ def test_references_in_a_result_are_held_between_packing_and_sending() -> None:
     results = ResultPacker(SimpleNamespace(allocate=None), lambda: 0)
     refs = [ObjectRef(7, counted=True), ObjectRef(8, counted=True)]
     journal.clear()
-    values = results.pack(refs, "f", m.ONE, 1, (1,))
+    outcome = Outcome(1)
+    results.pack(outcome, refs, "f", m.ONE, 1, (1,))
     assert sorted(journal) == [7, 8]
     journal.clear()
-    results.sent(values)
+    results.sent(outcome.values)
     assert sorted(journal) == [-8, -7]
     del refs
     journal.clear()

@@ -17,6 +17,7 @@ from typing import Any
 
 from syncline.core import refs
 from syncline.core.engine import Args, Kwargs
+from syncline.core.ids import TaskID
 from syncline.core.refs import AnyGenerator, AnyRef, Hold, ObjectRef
 
 RayObject = Any
@@ -37,6 +38,9 @@ class ClusterRef(AnyRef):
             raise AttributeError(name)
         self.id = number_of(self.ray.binary())
         return self.id
+
+    def task_id(self) -> TaskID:
+        return TaskID(self.ray.task_id().binary())
 
     def __del__(self, _: object = None) -> None:
         """Do nothing: Ray counts its own reference, not the journal of this process."""

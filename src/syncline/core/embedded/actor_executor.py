@@ -24,7 +24,13 @@ from syncline.core import definitions
 from syncline.core.embedded import messages as m
 from syncline.core.embedded.engine import CURRENT, ActorExit, CurrentTask, TaskContext
 from syncline.core.embedded.hub_connection import RemoteHubConnection
-from syncline.core.embedded.invocation import Outcome, ResultPacker, cancelled, load_arguments
+from syncline.core.embedded.invocation import (
+    Outcome,
+    ResultPacker,
+    cancelled,
+    exit_process,
+    load_arguments,
+)
 from syncline.core.embedded.messages import ActorSpec, Message
 from syncline.core.event_loops import cancel_all
 
@@ -111,9 +117,13 @@ class ActorExecutor:
             positional, keyword = load_arguments(args, arg_values)
             method = definitions.bound_method(self._instance, name)
             result = method(*positional, **keyword)
-            outcome.values = self._packer.pack(result, context.name, mode, count, (call_id, *extra))
+            self._packer.pack(outcome, result, context.name, mode, count, (call_id, *extra))
         except ActorExit:
             leaving = True
+        except SystemExit as exiting:
+            if exiting.code:
+                exit_process(self._connection, exiting)
+            leaving = True  # on purpose: no restart
         except KeyboardInterrupt:
             outcome.error = cancelled()
         except BaseException as error:
@@ -172,18 +182,19 @@ class ActorExecutor:
                 outcome.started = time.time()
                 positional, keyword = load_arguments(args, arg_values)
                 result = definitions.bound_method(self._instance, name)(*positional, **keyword)
+                ids = (call_id, *extra)
                 if inspect.isasyncgen(result):
-                    outcome.values = await self._packer.pack_stream(
-                        result, context.name, (call_id,)
-                    )
+                    await self._packer.pack_async(outcome, result, context.name, mode, count, ids)
                 else:
                     if inspect.isawaitable(result):
                         result = await result
-                    outcome.values = self._packer.pack(
-                        result, context.name, mode, count, (call_id, *extra)
-                    )
+                    self._packer.pack(outcome, result, context.name, mode, count, ids)
         except ActorExit:
             leaving = True
+        except SystemExit as exiting:
+            if exiting.code:
+                exit_process(self._connection, exiting)
+            leaving = True  # on purpose: no restart
         except asyncio.CancelledError:
             outcome.error = cancelled()
         except BaseException as error:

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from syncline.core import error_messages, serialization
 from syncline.core.embedded import messages as m
@@ -44,6 +45,20 @@ from syncline.exceptions import (
 
 LAZY_CALLS = 4
 """Calls ahead of an ordinary actor above which a message waits until the actor sends one."""
+
+
+ENDED_KEPT = 1000
+"""Number of ended actors that stay listed."""
+
+
+class EndedActor(NamedTuple):
+    """An actor that has ended."""
+
+    id: int
+    spec: ActorSpec
+    pid: int
+    restarts: int
+    reason: str
 
 
 @dataclass(slots=True, eq=False)
@@ -82,6 +97,7 @@ class ActorTable:
         self._tasks = tasks
         self.actors: dict[int, Actor] = {}
         self._names: dict[tuple[str, str], int] = {}
+        self.ended: deque[EndedActor] = deque(maxlen=ENDED_KEPT)
 
     # -- life
 
@@ -289,16 +305,19 @@ class ActorTable:
         tasks = self._tasks
         call = process.tasks.pop(call_id, None)
         if call is None or call_id not in tasks.tasks:
-            for value in values:
-                self._hub.discard(process, value)
+            tasks.discard(process, values)
             return
         process.busy_since = ended
         actor = self.actors.get(process.actor_id)
         if actor is not None:
             tasks.timeline.append(
-                (f"{actor.spec.class_name}.{call.method}", process.pid, started, ended)
-            )
+                (
+                    f"{actor.spec.class_name}.{call.method}", process.pid, started, ended, call_id,
+                    actor.id,
+                )
+            )  # fmt: skip
             if failed is not None and retry and call.retries != 0 and not call.cancelled:
+                tasks.discard(process, values)
                 call.retries -= 1 if call.retries > 0 else 0
                 self._send(actor, call, process.number)
                 return
@@ -391,6 +410,12 @@ class ActorTable:
             del self._names[key]
         death = actor.lifecycle.death
         assert death is not None
+        self.ended.append(
+            EndedActor(
+                actor.id, actor.spec, actor.pid, actor.lifecycle.restarts,
+                death.detail or death.kind.value,
+            )
+        )  # fmt: skip
         waiting = [call for calls in actor.waiting.values() for call in calls]
         actor.waiting.clear()
         for call in waiting:

@@ -41,6 +41,7 @@ from syncline.core.labels import Selector, check_machine
 from syncline.core.options import ASYNC_CONCURRENCY, ActorOptions, RetryExceptions, TaskOptions
 from syncline.core.placement import PlacementGroupSchedulingStrategy
 from syncline.core.refs import AnyGenerator, AnyRef, Hold, ObjectRef, ObjectRefGenerator
+from syncline.core.state_rows import Filter, StateListing, StateResource
 from syncline.core.tracebacks import raisable
 from syncline.exceptions import GetTimeoutError
 from syncline.records import dataclass
@@ -168,7 +169,7 @@ class EmbeddedEngine(Engine):
         definition_id, mode, count, _, parameters = definition.prepared
         task_id = self.new_id()
         value, arg_refs, held, own = self._pack_arguments(args, kwargs, definition.name, parameters)
-        extra = tuple([self.new_id() for _ in range(count - 1)]) if count > 1 else ()
+        extra = _further_results(task_id, count) if count > 1 else ()
         self._connection.send(
             (m.SUBMIT, task_id, definition_id, value, arg_refs, held, extra, current.task_id)
         )
@@ -264,7 +265,7 @@ class EmbeddedEngine(Engine):
         mode, count = (m.ONE, 1) if options.num_returns is None else _mode(options.num_returns)
         call_id = self.new_id()
         value, arg_refs, held, own = self._pack_arguments(args, kwargs, definition.method)
-        extra = tuple([self.new_id() for _ in range(count - 1)]) if count > 1 else ()
+        extra = _further_results(call_id, count) if count > 1 else ()
         retry_on = _pack_retry(options.retry_exceptions)
         message = (
             m.CALL, call_id, definition.actor_id, definition.method, mode, value, arg_refs, held,
@@ -375,6 +376,9 @@ class EmbeddedEngine(Engine):
 
         self._connection.call_back_item(generator.id, index, report)
 
+    def task_of(self, id: int) -> int:
+        return m.task_of(id)
+
     # -- placement groups
 
     def create_placement_group(
@@ -431,6 +435,14 @@ class EmbeddedEngine(Engine):
 
     def tasks(self, limit: int = LISTED) -> TaskListing:
         return self._connection.request("tasks", limit)  # type: ignore[no-any-return]
+
+    def state(
+        self, resource: StateResource, filters: Sequence[Filter] = (), limit: int = LISTED
+    ) -> StateListing:
+        job_id = self.runtime_info().job_id
+        return self._connection.request(  # type: ignore[no-any-return]
+            "state", resource, tuple(filters), limit, job_id
+        )
 
     def stack_of(self, actor_id: int) -> str | None:
         pid: int | None = self._connection.request("actor_pid", actor_id)
@@ -537,6 +549,10 @@ def _mode(num_returns: int | str | None) -> tuple[int, int]:
         return m.DYNAMIC, 1
     assert isinstance(num_returns, int)
     return m.MANY, num_returns
+
+
+def _further_results(id: int, count: int) -> tuple[int, ...]:
+    return tuple([m.result_id(id, number) for number in range(1, count)])
 
 
 def _make_refs(id: int, extra: tuple[int, ...], mode: int, count: int) -> Submitted:

@@ -7,24 +7,29 @@ thread, one at a time.
 
 from __future__ import annotations
 
-import atexit
 import os
 import pickle
 import signal
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from types import FrameType
+from types import FrameType, GeneratorType
 from typing import Any
 
-from syncline import faults
+from syncline import faults, settings
 from syncline.core import termination
 from syncline.core.embedded import messages as m
 from syncline.core.embedded.actor_executor import ActorExecutor
-from syncline.core.embedded.engine import CURRENT, CurrentTask, TaskContext
+from syncline.core.embedded.engine import CURRENT, ActorExit, CurrentTask, TaskContext
 from syncline.core.embedded.hub_connection import RemoteHubConnection
-from syncline.core.embedded.invocation import Outcome, ResultPacker, cancelled, load_arguments
+from syncline.core.embedded.invocation import (
+    Outcome,
+    ResultPacker,
+    cancelled,
+    end_process,
+    exit_process,
+    load_arguments,
+)
 from syncline.core.embedded.messages import Message, TaskSpec
 from syncline.core.embedded.shared_reactor import Waiter
 from syncline.core.program_state import ProgramReceiver
@@ -171,16 +176,9 @@ class Executor:
         self._connection.shared_reactor.wait(waiter)
 
     def _exit(self) -> None:
-        """Exit after running the registered exit functions."""
         if self._actor is not None:
             self._actor.close()
-        atexit._run_exitfuncs()
-        for stream in (sys.stdout, sys.stderr):
-            try:
-                stream.flush()
-            except (OSError, ValueError):
-                continue
-        os._exit(0)
+        end_process(self._connection, 0)
 
     def _run(self, message: Message) -> None:
         _, task_id, definition_id, args, arg_values, extra, gpu_ids = message
@@ -199,15 +197,19 @@ class Executor:
                 if self._interrupting == task_id:  # cancelled since it left the inbox
                     raise KeyboardInterrupt
                 result = function(*positional, **keyword)
-                if definition.mode != m.ONE:
-                    outcome.values = self._packer.pack(
-                        result, definition.name, definition.mode, definition.num_returns, ids
-                    )
+                if definition.mode != m.ONE or type(result) is GeneratorType:
+                    self._packer.pack(
+                        outcome, result, definition.name, definition.mode,
+                        definition.num_returns, ids,
+                    )  # fmt: skip
+                    result = None
             finally:
                 with self._ending:
                     self._running = 0
-            if definition.mode == m.ONE:
-                outcome.values = self._packer.pack(result, definition.name, m.ONE, 1, ids)
+            if definition.mode == m.ONE and not outcome.values:
+                self._packer.pack(outcome, result, definition.name, m.ONE, 1, ids)
+        except SystemExit as leaving:
+            exit_process(self._connection, leaving)
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) and self._interrupting == task_id:
                 outcome.error = cancelled()
@@ -259,6 +261,11 @@ class Executor:
             positional, keyword = load_arguments(args, arg_values)
             actor = ActorExecutor(self._connection, self._packer, spec, context)
             actor.construct(cls, positional, keyword)
+        except (ActorExit, SystemExit) as leaving:
+            if isinstance(leaving, SystemExit) and leaving.code:
+                exit_process(self._connection, leaving)
+            self._connection.send((m.RETIRE, "exit_actor"))
+            return
         except BaseException as error:
             failed = self._packer.error(error, context.name)
         faults.reach("worker.before_constructed")
@@ -302,4 +309,5 @@ class Executor:
     def _use_gpus(self, gpu_ids: tuple[str, ...]) -> None:
         if gpu_ids != self._gpu_ids:
             self._gpu_ids = gpu_ids
-            os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpu_ids)
+            if not settings.keeps_cuda_visible_devices():
+                os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpu_ids)

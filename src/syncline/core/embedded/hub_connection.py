@@ -228,6 +228,11 @@ class RemoteHubConnection(HubConnection):
         with self.guard:
             self._send(message)
 
+    def send_all(self) -> None:
+        """Wait until the hub's end has all messages; called before the process ends."""
+        with self.guard:
+            self._channel.drain(0)
+
     def flush_references(self) -> None:
         """Send the references that were made and dropped while nothing was sent."""
         if refs.journal:

@@ -27,7 +27,7 @@ from syncline.exceptions import ObjectLostError
 
 EXIT_GRACE_S = 10.0
 """Seconds a process may take to exit after a stop request."""
-_ERROR_ITEM_BIT = 1 << 62
+_ERROR_ITEM_BIT = 1 << 127
 """Marks the id of a stream's error item; no process makes such ids."""
 
 process_numbers = itertools.count(1)

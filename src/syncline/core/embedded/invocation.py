@@ -1,20 +1,29 @@
-"""Arguments, results and errors of one task or actor call in a worker."""
+"""Arguments, results and errors of one task or actor call in a worker, and the exit of a worker
+whose user code asks for it.
+"""
 
 from __future__ import annotations
 
+import atexit
+import logging
+import os
 import pickle
+import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from types import GeneratorType
+from typing import Any, NoReturn
 
 from syncline.core import serialization
 from syncline.core.embedded import messages as m
-from syncline.core.embedded.hub_connection import HubConnection
+from syncline.core.embedded.hub_connection import HubConnection, RemoteHubConnection
 from syncline.core.embedded.messages import Value, make_value, open_value
 from syncline.core.refs import DynamicObjectRefGenerator, ObjectRef, journal
 from syncline.core.tracebacks import task_error
 from syncline.exceptions import TaskCancelledError
+
+logger = logging.getLogger("syncline")
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """(positional, keyword)."""
@@ -51,6 +60,7 @@ class Outcome:
     id: int
     started: float = field(default_factory=time.time)
     values: list[Value] = field(default_factory=list)
+    """Values of the first results; with an `error`, it stands in the remaining results."""
     error: bytes | None = None
     retry: bool = False
 
@@ -63,16 +73,38 @@ class ResultPacker:
         self._new_id = new_id
 
     def pack(
-        self, result: Any, name: str, mode: int, count: int, ids: tuple[int, ...]
-    ) -> list[Value]:
-        """Return the values of a finished call's results, whose ids are `ids`.
+        self, outcome: Outcome, result: Any, name: str, mode: int, count: int, ids: tuple[int, ...]
+    ) -> None:
+        """Add the values of a call's results, whose ids are `ids`, to its outcome.
 
         Their references are held until `sent`: the result may be dropped earlier, and messages of
-        other threads would then release them. Raises ValueError for a wrong number of values.
+        other threads would then release them. Raises errors of generators, and ValueError for a
+        wrong number of values; the outcome has the values before the error.
         """
-        values = self._values(result, name, mode, count, ids)
-        journal.extend(id for value in values for id in value[3])
-        return values
+        if mode == m.ONE and type(result) is not GeneratorType:
+            _add(outcome, self._value(result, ids[0], name))
+        elif mode in (m.ONE, m.MANY):
+            for id, part in zip(ids, split_result(result, name, count), strict=False):
+                _add(outcome, self._value(part, id, name))
+        elif mode == m.DYNAMIC:
+            self._pack_dynamic(outcome, result, name, ids[0])
+        else:
+            for index, item in enumerate(_iterable(result, name)):
+                self._send_item(ids[0], index, item, name)
+            outcome.values.append(m.NONE_VALUE)
+
+    def _pack_dynamic(self, outcome: Outcome, result: Any, name: str, id: int) -> None:
+        made: list[ObjectRef[object]] = []
+        failure: Exception | None = None
+        try:
+            for item in _iterable(result, name):
+                made.append(self._put(item, name))
+        except Exception as error:
+            failure = error
+            made.append(self._put_value(self._new_id(), m.failure(self.error(error, name))))
+        _add(outcome, self._value(DynamicObjectRefGenerator(made), id, name))
+        if failure is not None:
+            raise failure
 
     def fail(
         self, outcome: Outcome, error: BaseException, name: str, retry_on: bytes | None
@@ -88,41 +120,35 @@ class ResultPacker:
 
     def sent(self, values: list[Value]) -> None:
         """Release the references of packed values; the hub holds them after it got the message."""
-        journal.extend(-id for value in values for id in value[3])
+        for value in values:
+            if value[3]:
+                journal.extend([-id for id in value[3]])
 
-    def _values(
-        self, result: Any, name: str, mode: int, count: int, ids: tuple[int, ...]
-    ) -> list[Value]:
-        if mode == m.ONE:
-            return [self._value(result, ids[0], name)]
-        if mode == m.MANY:
-            return [
-                self._value(part, id, name)
-                for part, id in zip(split_result(result, name, count), ids, strict=True)
-            ]
-        if mode == m.DYNAMIC:
-            made = [self._put(item, name) for item in _iterable(result, name)]
-            return [self._value(DynamicObjectRefGenerator(made), ids[0], name)]
-        for index, item in enumerate(_iterable(result, name)):
-            self._send_item(ids[0], index, item, name)
-        return [m.NONE_VALUE]
-
-    async def pack_stream(
-        self, items: AsyncIterator[object], name: str, ids: tuple[int, ...]
-    ) -> list[Value]:
-        """Send the items of an asynchronous generator as a stream; return its end."""
+    async def pack_async(
+        self,
+        outcome: Outcome,
+        items: AsyncIterator[object],
+        name: str,
+        mode: int,
+        count: int,
+        ids: tuple[int, ...],
+    ) -> None:
+        """Add the values of an asynchronous generator to its outcome, like `pack`."""
+        if mode != m.STREAM:
+            self.pack(outcome, await collected(items), name, mode, count, ids)
+            return
         index = 0
         async for item in items:
             self._send_item(ids[0], index, item, name)
             index += 1
-        return [m.NONE_VALUE]
+        outcome.values.append(m.NONE_VALUE)
 
     def error(self, error: BaseException, name: str) -> bytes:
         """Return an error of user code, pickled."""
         return serialization.pack_error(task_error(name, error))
 
     def _send_item(self, stream_id: int, index: int, item: object, name: str) -> None:
-        id = self._new_id()
+        id = m.result_id(stream_id, index + 1)
         self._connection.send((m.ITEM, stream_id, index, id, self._value(item, id, name)))
 
     def _value(self, result: object, id: int, name: str) -> Value:
@@ -136,14 +162,49 @@ class ResultPacker:
 
     def _put(self, item: object, name: str) -> ObjectRef[object]:
         id = self._new_id()
-        self._connection.send((m.PUT, id, self._value(item, id, name)))
+        return self._put_value(id, self._value(item, id, name))
+
+    def _put_value(self, id: int, value: Value) -> ObjectRef[object]:
+        self._connection.send((m.PUT, id, value))
         return ObjectRef(id, counted=True)
 
 
-def split_result(result: Any, name: str, count: int) -> list[object]:
-    """Return the `count` values of a result; ValueError if it has another number of values."""
+def _add(outcome: Outcome, value: Value) -> None:
+    outcome.values.append(value)
+    if value[3]:
+        journal.extend(value[3])
+
+
+def repeat(values: Sequence[object], failure: Exception | None) -> Iterator[object]:
+    """Yield the values that a generator has yielded, and raise the error at its end."""
+    yield from values
+    if failure is not None:
+        raise failure
+
+
+async def collected(items: AsyncIterator[object]) -> Iterator[object]:
+    """Return a generator that repeats an asynchronous one, with its error at the end."""
+    values: list[object] = []
+    failure: Exception | None = None
+    try:
+        async for item in items:
+            values.append(item)
+    except Exception as error:
+        failure = error
+    return repeat(values, failure)
+
+
+def split_result(result: Any, name: str, count: int) -> Iterator[object]:
+    """Yield the `count` values of a result.
+
+    Raises ValueError if it has another number of values, before the first value unless it is a
+    generator. Further values of a generator are logged and ignored.
+    """
     if count == 0:
-        return []
+        return
+    if isinstance(result, GeneratorType):
+        yield from _take(result, name, count)
+        return
     try:
         parts = list(result)
     except TypeError:
@@ -152,11 +213,27 @@ def split_result(result: Any, name: str, count: int) -> list[object]:
             f"tuple or list of {count} values"
         ) from None
     if len(parts) != count:
-        raise ValueError(
-            f"{name}() has num_returns={count} but returned {len(parts)} values: return {count} "
-            "values, or change `num_returns`"
-        )
-    return parts
+        raise ValueError(_miscount(name, count, len(parts)))
+    yield from parts
+
+
+def _take(items: Iterator[object], name: str, count: int) -> Iterator[object]:
+    given = 0
+    for item in items:
+        if given == count:
+            logger.error("%s", _miscount(name, count, f"more than {count}"))
+            return
+        given += 1
+        yield item
+    if given < count:
+        raise ValueError(_miscount(name, count, given))
+
+
+def _miscount(name: str, count: int, given: int | str) -> str:
+    return (
+        f"{name}() has num_returns={count} but returned {given} values: return {count} "
+        "values, or change `num_returns`"
+    )
 
 
 def _iterable(result: Any, name: str) -> Iterator[object]:
@@ -167,3 +244,26 @@ def _iterable(result: Any, name: str) -> Iterator[object]:
             f"{name}() streams its results but returned a {type(result).__name__}: use `yield`, or "
             "leave out `num_returns`"
         ) from None
+
+
+def exit_process(connection: RemoteHubConnection, leaving: SystemExit) -> NoReturn:
+    """Exit as the interpreter does after `sys.exit`, once the hub has all messages."""
+    code = 0 if leaving.code is None else leaving.code
+    if not isinstance(code, int):
+        print(code, file=sys.stderr)
+        code = 1
+    end_process(connection, code & 0xFF)
+
+
+def end_process(connection: RemoteHubConnection, code: int) -> NoReturn:
+    """Exit after running the registered exit functions."""
+    try:
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (OSError, ValueError):
+                continue
+        connection.send_all()
+    finally:
+        os._exit(code)

@@ -42,6 +42,20 @@ ValueCallback = Callable[[int, Value], None]
 INLINE_LIMIT_BYTES = 100_000
 """Values with at least this many bytes go to shared memory; smaller ones are in the message."""
 
+RESULT_SHIFT = 64
+"""Ids that processes make are shorter; the ids of further results have a number above them."""
+
+
+def result_id(task_id: int, number: int) -> int:
+    """Return the id of a task's result; the first one, number 0, has the task's id."""
+    return task_id + (number << RESULT_SHIFT)
+
+
+def task_of(id: int) -> int:
+    """Return the id of the task that makes a result; other objects are their own task."""
+    return id & ((1 << RESULT_SHIFT) - 1)
+
+
 NONE_VALUE_DATA: Final = b"\x80\x05N."  # pickle of None, protocol 5
 
 # -- kinds of results

@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from syncline.core import error_messages
 from syncline.core.embedded import messages as m
@@ -30,8 +30,24 @@ DEPTH = 32
 BUSY_TASKS = 4
 """Number of tasks ahead above which a message waits until the worker sends one."""
 TIMELINE_EVENTS = 20_000
+FAILURES_KEPT = 1000
 FORCE_S = 1.0
 """Seconds for a worker to end a task without a kill after `cancel(force=True)`."""
+
+
+Attempt = tuple[str, int, float, float, int, int]
+"""(name, pid, start and end times, task id, actor id or 0) of an execution of a task or call."""
+
+
+class Failure(NamedTuple):
+    """The end of a task or call whose result is an error."""
+
+    task_id: int
+    name: str
+    """The name of the function or method."""
+    actor_id: int
+    error: bytes
+    """The pickled exception."""
 
 
 class ActorCalls(Protocol):
@@ -56,7 +72,8 @@ class TaskTable:
         self.tasks: dict[int, Task] = {}
         self.definitions: dict[int, Definition] = {}
         self._short_shapes: set[int] = set()  # shapes whose last task was short
-        self.timeline: deque[tuple[str, int, float, float]] = deque(maxlen=TIMELINE_EVENTS)
+        self.timeline: deque[Attempt] = deque(maxlen=TIMELINE_EVENTS)
+        self.failures: deque[Failure] = deque(maxlen=FAILURES_KEPT)
 
     def register_definition(self, definition_id: int, spec: TaskSpec) -> None:
         """Register a function with its options; raises Infeasible if it can never run."""
@@ -153,17 +170,17 @@ class TaskTable:
         _, task_id, values, failed, retry, started, ended = message
         task = process.tasks.pop(task_id, None)
         if task is None or task_id not in self.tasks:
-            for value in values:
-                self._hub.discard(process, value)
+            self.discard(process, values)
             if task is not None:
                 self._hub.apply(self._hub.scheduler.finished(process.number, task_id))
             return
         process.busy_since = ended
         definition = task.definition
         assert definition is not None
-        self.timeline.append((definition.spec.name, process.pid, started, ended))
+        self.timeline.append((definition.spec.name, process.pid, started, ended, task_id, 0))
         again = failed is not None and retry and task.retries != 0 and not task.cancelled
         if again:
+            self.discard(process, values)
             task.retries -= 1 if task.retries > 0 else 0
             task.worker = 0
         else:
@@ -179,30 +196,45 @@ class TaskTable:
     def finish(
         self, process: Process, task: Task, values: list[Value], failed: bytes | None
     ) -> None:
-        """Settle the results of a task or call that has ended."""
+        """Settle the results of a task or call that has ended: first the values, then the error."""
         hub = self._hub
-        if failed is not None:
+        if failed is not None and not values:
             self.fail(task, m.failure(failed))
             return
         del self.tasks[task.id]
         if task.mode == m.STREAM:
             hub.end_stream(task.id, None)
-        for id, value in zip(task.result_ids, values, strict=True):
+        for id, value in zip(task.result_ids, values, strict=failed is None):
             hub.settle(process, id, value)
+        if failed is not None:
+            self._note_failure(task, failed)
+            for id in task.result_ids[len(values) :]:
+                hub.objects.settle(id, m.failure(failed))
         if task.held_refs:
             hub.objects.release(task.held_refs)
+
+    def discard(self, process: Process, values: list[Value]) -> None:
+        """Free the values of an attempt whose results do not count."""
+        for value in values:
+            self._hub.discard(process, value)
 
     def fail(self, task: Task, error: Value) -> None:
         """Settle all results of a task with an error."""
         hub = self._hub
         if self.tasks.pop(task.id, None) is None:
             return
+        self._note_failure(task, error[1])
         if task.mode == m.STREAM:
             hub.end_stream(task.id, error)
         for id in task.result_ids:
             hub.objects.settle(id, error)
         if task.held_refs:
             hub.objects.release(task.held_refs)
+
+    def _note_failure(self, task: Task, error: bytes) -> None:
+        definition = task.definition
+        name = task.method if definition is None else definition.spec.name
+        self.failures.append(Failure(task.id, name, task.actor_id, error))
 
     def _fail_unsent(self, task: Task, error: Value) -> None:
         """Fail a task that no worker has; calls of an actor that waited for it may go."""
@@ -387,5 +419,5 @@ class TaskTable:
         """Return the last tasks as Chrome trace events."""
         return [
             trace_event(name, pid=pid, tid=pid, started=started, ended=ended)
-            for name, pid, started, ended in self.timeline
+            for name, pid, started, ended, _, _ in self.timeline
         ]

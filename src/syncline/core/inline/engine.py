@@ -7,10 +7,11 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from types import GeneratorType
 from typing import Any, Literal
 
 from syncline.core import error_messages, runtime_env, serialization
@@ -21,6 +22,7 @@ from syncline.core.definitions import (
     as_async_iterator,
 )
 from syncline.core.embedded.engine import CURRENT, placement_of
+from syncline.core.embedded.invocation import collected, repeat
 from syncline.core.embedded.messages import inline, load_outcome
 from syncline.core.engine import ActorRecord, Args, Kwargs, Submitted, trace_event
 from syncline.core.inline.engine_base import InlineEngineBase
@@ -36,7 +38,7 @@ from syncline.core.inline.inline_call import (
     environment_of,
     running_as,
 )
-from syncline.core.inline.inline_objects import pack_value
+from syncline.core.inline.inline_objects import pack_value, task_of
 from syncline.core.options import MethodOptions, RetryExceptions
 from syncline.core.refs import (
     AnyGenerator,
@@ -46,7 +48,8 @@ from syncline.core.refs import (
     ObjectRef,
     ObjectRefGenerator,
 )
-from syncline.exceptions import GetTimeoutError, TaskCancelledError
+from syncline.core.tracebacks import task_error
+from syncline.exceptions import ActorUnavailableError, GetTimeoutError, TaskCancelledError
 
 Group = tuple[int, int] | None
 """(placement group id, bundle index or -1)."""
@@ -86,8 +89,10 @@ class InlineEngine(InlineEngineBase):
             return run(partial(function, *positional, **keyword))
 
         if options.num_returns == "streaming":
-            return self._open_stream(lambda items: SyncStream(items, body, run, call.failure))
-        results = Results(self._objects, call.name, _number(options.num_returns))
+            return self._open_stream(
+                call, lambda items: SyncStream(items, body, run, call.failure, call.is_retryable)
+            )
+        results = self._results(call, options.num_returns)
         self._start(call, results, lambda: self._collect(body(), run, options.num_returns))
         return results.submitted()
 
@@ -111,6 +116,13 @@ class InlineEngine(InlineEngineBase):
             max_retries=max_retries,
             retry_exceptions=retry_exceptions,
         )
+
+    def _results(self, call: Call, num_returns: NumReturns) -> Results:
+        number = num_returns if isinstance(num_returns, int) and num_returns != 1 else None
+        return Results(self._objects, call.name, number, task_id=call.task_id)
+
+    def task_of(self, id: int) -> int:
+        return task_of(id)
 
     def _load(self, definition: TaskDefinition | ActorDefinition, code: Any) -> Any:
         """Return a copy of the function or class, with copies of the values it captured."""
@@ -193,14 +205,34 @@ class InlineEngine(InlineEngineBase):
     # -- generators
 
     def _collect(self, value: Any, run: Run, num_returns: NumReturns) -> Any:
-        """Return a call's result: a generator's items as a list or, if dynamic, as references."""
-        if num_returns == "dynamic":
-            return DynamicObjectRefGenerator([self.put(item) for item in run(lambda: list(value))])
-        is_generator = hasattr(value, "__next__") and hasattr(value, "send")
-        return run(lambda: list(value)) if is_generator else value
+        """Run a result that is a generator, and return one that repeats it.
 
-    def _open_stream(self, make: Callable[[Items], Stream]) -> AnyGenerator:
-        id = self._objects.create(on_free=self._drop_stream)
+        If dynamic, the latter yields references to the items. Other results are returned unchanged.
+        """
+        if num_returns == 0 or not (num_returns == "dynamic" or isinstance(value, GeneratorType)):
+            return value
+        values: list[object] = []
+        failure: Exception | None = None
+        try:
+            run(lambda: values.extend(item for item in value))
+        except Exception as error:
+            failure = error
+        return self._repeat(values, failure, num_returns)
+
+    def _repeat(
+        self, values: list[object], failure: Exception | None, num_returns: NumReturns
+    ) -> Iterator[object]:
+        if num_returns != "dynamic":
+            return repeat(values, failure)
+        made = [self.put(item) for item in values]
+        if failure is not None:
+            id = self._objects.create()
+            self._objects.fail(id, task_error(CURRENT.get().context.name, failure))
+            made.append(ObjectRef(id))
+        return repeat([DynamicObjectRefGenerator(made)], failure)
+
+    def _open_stream(self, call: Call, make: Callable[[Items], Stream]) -> AnyGenerator:
+        id = self._objects.create(call.task_id, on_free=self._drop_stream)
         self._streams[id] = make(Items(self._objects, id))
         return ObjectRefGenerator(id)
 
@@ -327,7 +359,7 @@ class InlineEngine(InlineEngineBase):
         call = self._actor_call(actor, name, definition.method, args, kwargs, options)
         if options.num_returns == "streaming":
             return self._open_actor_stream(actor, definition, call)
-        results = Results(self._objects, call.name, _number(options.num_returns))
+        results = self._results(call, options.num_returns)
         actor.begin(results)
         if actor.death is None:
             if actor.loop is not None:
@@ -343,9 +375,7 @@ class InlineEngine(InlineEngineBase):
         try:
             value = run(lambda: actor.method(definition.method)(*positional, **keyword))
         except SystemExit as exit:
-            self._end_actor(actor, f"called sys.exit({exit.code!r})")
-            assert actor.death is not None
-            raise NotRun(actor.death) from None
+            raise NotRun(self._exit_process(actor, exit)) from None
         return self._collect(value, run, definition.options.num_returns)
 
     def _run_as_actor(self, actor: InlineActor, call: Call, function: Callable[[], Any]) -> Any:
@@ -370,15 +400,21 @@ class InlineEngine(InlineEngineBase):
                 if hasattr(value, "__await__"):
                     value = await value
                 elif hasattr(value, "__anext__") or hasattr(value, "send"):
-                    value = [item async for item in as_async_iterator(value)]
+                    value = await collected(as_async_iterator(value))
                 self._note_event(call, started)
-            if options.num_returns == "dynamic":
-                return DynamicObjectRefGenerator([self.put(item) for item in value])
-            return value
+            return self._collect(value, lambda function: function(), options.num_returns)
+
+        async def body_or_exit() -> Any:
+            try:
+                return await body()
+            except SystemExit as exit:  # a restart would wait for this event loop
+                self._end_actor(actor, f"called sys.exit({exit.code!r})")
+                assert actor.death is not None
+                raise NotRun(actor.death) from None
 
         async def run() -> None:
             with running_as(call):
-                await attempt_async(call, results, body)
+                await attempt_async(call, results, body_or_exit)
             if actor.is_leaving:
                 self._end_actor(actor, "ended by `exit_actor()`")
 
@@ -413,7 +449,9 @@ class InlineEngine(InlineEngineBase):
 
         if actor.loop is None:
             run = partial(self._run_as_actor, actor, call)
-            return self._open_stream(lambda items: SyncStream(items, start, run, call.failure))
+            return self._open_stream(
+                call, lambda items: SyncStream(items, start, run, call.failure, call.is_retryable)
+            )
         loop = actor.loop
 
         async def start_on_loop() -> AsyncIterator[object]:
@@ -430,18 +468,39 @@ class InlineEngine(InlineEngineBase):
             loop.spawn(run_in_context()).add_done_callback(lambda _: then())
 
         return self._open_stream(
-            lambda items: AsyncStream(items, start_on_loop, spawn, call.failure)
+            call,
+            lambda items: AsyncStream(items, start_on_loop, spawn, call.failure, call.is_retryable),
         )
 
     def kill(self, actor_id: int, *, no_restart: bool) -> None:
         self._objects.apply_refcounts()
         actor = self._actors[actor_id]
-        if actor.death is None and not no_restart and actor.may_restart:
-            actor.interrupt("was ended by `kill`")
-            actor.restarts += 1
-            self._constructors[actor_id]()
-        else:
+        if no_restart:
             self._end_actor(actor, "was ended by `kill`")
+        else:
+            self._lose_process(actor, "was ended by `kill`")
+
+    def _lose_process(self, actor: InlineActor, cause: str) -> None:
+        """Act like after the death of the actor's process: restart it if possible, else end it."""
+        if actor.death is None and actor.may_restart:
+            actor.interrupt(cause)
+            actor.restarts += 1
+            self._constructors[actor.record.actor_id]()
+        else:
+            self._end_actor(actor, cause)
+
+    def _exit_process(self, actor: InlineActor, exit: SystemExit) -> BaseException:
+        """Act like after `sys.exit` in the actor's process; return the error of the call."""
+        cause = f"called sys.exit({exit.code!r})"
+        if exit.code:
+            self._lose_process(actor, cause)
+        else:  # on purpose: no restart
+            self._end_actor(actor, cause)
+        return actor.death or ActorUnavailableError(
+            error_messages.actor_unavailable(
+                actor.record.class_name, actor.options.name, os.getpid(), cause
+            )
+        )
 
     def exit_actor(self) -> None:
         actor_id = CURRENT.get().context.actor_id
@@ -563,7 +622,3 @@ class InlineEngine(InlineEngineBase):
 
     def abandon_after_fork(self) -> None:
         self._owner = 0  # `shutdown` in the child must not remove the parent's directory
-
-
-def _number(num_returns: NumReturns) -> int | None:
-    return num_returns if isinstance(num_returns, int) and num_returns != 1 else None

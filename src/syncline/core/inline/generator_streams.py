@@ -11,11 +11,13 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from typing import Any, Protocol
 
-from syncline.core.inline.inline_objects import InlineObjects, pack_value
+from syncline.core.inline.inline_objects import InlineObjects, pack_value, result_id
 from syncline.core.refs import AnyRef, Hold, ObjectRef
 
 Failure = Callable[[BaseException], BaseException]
 """Wraps an error of user code."""
+Retry = Callable[[BaseException, int], bool]
+"""Returns True if the generator starts again after its n-th error; it then repeats its items."""
 
 
 class Stream(Protocol):
@@ -75,7 +77,7 @@ class Items:
         return ref
 
     def _new(self) -> int:
-        id = self._objects.create()
+        id = self._objects.create(result_id(self._end, len(self._holds) + 1))
         self._holds.append(Hold(id))
         return id
 
@@ -89,12 +91,16 @@ class SyncStream:
         start: Callable[[], Iterator[object]],
         run: Callable[[Callable[[], Any]], Any],
         failure: Failure,
+        retry: Retry,
     ) -> None:
         """`start` makes the generator; `run` calls a function in the context of the task."""
         self.items = items
         self._start = start
         self._run = run
         self._failure = failure
+        self._retry = retry
+        self._failures = 0
+        self._position = 0  # of the iterator
         self._iterator: Iterator[object] | None = None
         self._lock = threading.RLock()
 
@@ -130,9 +136,15 @@ class SyncStream:
         except StopIteration:
             self.items.finish()
         except (Exception, SystemExit) as error:
-            self.items.add_error(self._failure(error))
+            self._failures += 1
+            if self._retry(error, self._failures):
+                self._iterator, self._position = None, 0
+            else:
+                self.items.add_error(self._failure(error))
         else:
-            self.items.add(value, self._failure)
+            self._position += 1
+            if self._position > len(self.items):
+                self.items.add(value, self._failure)
 
 
 class AsyncStream:
@@ -144,12 +156,16 @@ class AsyncStream:
         start: Callable[[], Awaitable[AsyncIterator[object]]],
         spawn: Callable[[Callable[[], Coroutine[object, None, None]], Callable[[], None]], None],
         failure: Failure,
+        retry: Retry,
     ) -> None:
         """`start` makes the generator; `spawn` runs a coroutine on the loop, then a callback."""
         self.items = items
         self._start = start
         self._spawn = spawn
         self._failure = failure
+        self._retry = retry
+        self._failures = 0
+        self._position = 0  # of the iterator
         self._iterator: AsyncIterator[object] | None = None
         self._lock = asyncio.Lock()
 
@@ -182,9 +198,14 @@ class AsyncStream:
             if not self.items.ended:
                 self.items.finish()
         except (Exception, SystemExit) as error:
-            self.items.add_error(self._failure(error))
+            self._failures += 1
+            if self._retry(error, self._failures):
+                self._iterator, self._position = None, 0
+            else:
+                self.items.add_error(self._failure(error))
         else:
-            if not self.items.ended:
+            self._position += 1
+            if self._position > len(self.items) and not self.items.ended:
                 self.items.add(value, self._failure)
 
     async def _stop(self) -> None:

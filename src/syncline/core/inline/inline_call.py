@@ -6,9 +6,10 @@ import bdb
 import itertools
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from types import GeneratorType
 from typing import Any
 
 from syncline import settings
@@ -17,7 +18,7 @@ from syncline.core.embedded.engine import CURRENT, CurrentTask, TaskContext
 from syncline.core.embedded.invocation import Arguments, load_arguments, split_result
 from syncline.core.embedded.messages import ERROR, Value
 from syncline.core.engine import Submitted
-from syncline.core.inline.inline_objects import InlineObjects, pack_value
+from syncline.core.inline.inline_objects import InlineObjects, pack_value, result_id
 from syncline.core.options import RetryExceptions
 from syncline.core.refs import AnyRef, Hold, ObjectRef
 from syncline.core.tracebacks import task_error
@@ -35,25 +36,41 @@ class NotRun(Exception):
 class Results:
     """The result objects of a call: one, or a fixed number. The first outcome counts."""
 
-    def __init__(self, objects: InlineObjects, name: str, number: int | None) -> None:
+    def __init__(
+        self, objects: InlineObjects, name: str, number: int | None, *, task_id: int
+    ) -> None:
         """`number`: values to split the result into; None for one value."""
         self._objects = objects
         self._name = name
         self._number = number
-        self.ids = [objects.create() for _ in range(1 if number is None else number)]
+        self._values: list[Value] = []  # of the first results, before an error
+        self.ids = [
+            objects.create(result_id(task_id, i)) for i in range(1 if number is None else number)
+        ]
         self.on_done: Callable[[], None] = lambda: None
         """Called after the outcome."""
 
     def succeed(self, value: object) -> None:
-        """Store the function's result; ValueError or TypeError if that is impossible."""
-        parts = [value] if self._number is None else split_result(value, self._name, self._number)
-        for id, part in zip(self.ids, parts, strict=True):
-            self._objects.settle(id, pack_value(part, f"the result of {self._name}()"))
+        """Store the function's result; ValueError or TypeError if that is impossible.
+
+        The items of a generator are the values, and its error is raised.
+        """
+        self._values = values = []
+        if self._number is None and not isinstance(value, GeneratorType):
+            parts: Iterable[object] = [value]
+        else:
+            parts = split_result(value, self._name, 1 if self._number is None else self._number)
+        for part in parts:
+            values.append(pack_value(part, f"the result of {self._name}()"))
+        for id, packed in zip(self.ids, values, strict=True):
+            self._objects.settle(id, packed)
         self.on_done()
 
     def fail(self, error: BaseException) -> None:
-        """Store the same error for every value."""
-        for id in self.ids:
+        """Store the values before the error, and the error for the remaining results."""
+        for id, packed in zip(self.ids, self._values, strict=False):
+            self._objects.settle(id, packed)
+        for id in self.ids[len(self._values) :]:
             self._objects.fail(id, error)
         self.on_done()
 
@@ -109,7 +126,11 @@ class Call:
     def is_retryable(self, error: BaseException, failures: int) -> bool:
         """Return True if the call is retried after its `failures`-th error."""
         wanted = self.retry_exceptions
-        if wanted is False or not isinstance(error, Exception) or isinstance(error, NotRun):
+        if isinstance(error, SystemExit):  # like the crash of a process
+            wanted = not self.context.actor_id
+        elif wanted is False or not isinstance(error, Exception) or isinstance(error, NotRun):
+            return False
+        if wanted is False:
             return False
         if wanted is not True and not isinstance(error, wanted):
             return False
@@ -121,7 +142,9 @@ class Call:
             return error.error
         if isinstance(error, SystemExit):
             cause = f"called sys.exit({error.code!r})"
-            message = error_messages.worker_crashed(self.name, os.getpid(), cause, attempts=1)
+            message = error_messages.worker_crashed(
+                self.name, os.getpid(), cause, attempts=self.max_retries + 1
+            )
             return WorkerCrashedError(message, pid=os.getpid(), exit_cause=cause)
         return task_error(self.name, error)
 

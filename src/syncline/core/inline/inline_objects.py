@@ -15,6 +15,19 @@ from syncline.core.embedded.object_table import Entry, ObjectTable
 from syncline.core.embedded.segments import Segment
 from syncline.exceptions import ObjectLostError
 
+_RESULT_SHIFT = 40
+_RESULT_BITS = (1 << 24) - 1
+
+
+def result_id(task_id: int, number: int) -> int:
+    """Return the id of a task's result; the first one, number 0, has the task's id."""
+    return task_id + (number << _RESULT_SHIFT)
+
+
+def task_of(id: int) -> int:
+    """Return the id of the task that makes a result; other objects are their own task."""
+    return id & ~(_RESULT_BITS << _RESULT_SHIFT)
+
 
 def pack_value(value: object, what: str = "value") -> Value:
     """Return a copy of `value`; TypeError if it cannot be pickled."""
@@ -40,9 +53,12 @@ class InlineObjects(ObjectTable):
         """Return a new positive 128-bit number."""
         return self._prefix | next(self._numbers)
 
-    def create(self, *, count: int = 0, on_free: Callable[[int], None] | None = None) -> int:
-        """Add an object without a value and return its id."""
-        id = self.new_id()
+    def create(
+        self, id: int | None = None, *, count: int = 0, on_free: Callable[[int], None] | None = None
+    ) -> int:
+        """Add an object without a value and return its id, by default a new one."""
+        if id is None:
+            id = self.new_id()
         with self._changed:
             entry = self.add(id, count=count)
             if on_free is not None:

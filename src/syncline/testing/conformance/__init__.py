@@ -7,8 +7,9 @@
 
 `suite` has the base class and the fixture. The topics are `tasks`, `generators`, `objects`,
 `actors`, `async_actors`, `errors`, `cancelling`, `resources`, `placement`, `environments`,
-`machine`, `listings`, `utilities`, `pools`, `collectives`, `crashes` and `terminating`. Not covered:
-features of a single engine, such as the moment at which memory is freed.
+`machine`, `listings`, `utilities`, `pools`, `torch_collectives`, `metrics`, `crashes` and
+`terminating`. Not covered: features of a single engine, such as the moment at which memory is
+freed.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from typing import Any
 from syncline.testing.conformance.actors import ActorLives, Actors, ThreadedActors
 from syncline.testing.conformance.async_actors import AsyncActors
 from syncline.testing.conformance.cancelling import Cancelling, CancellingTheEnded
-from syncline.testing.conformance.collectives import Collectives
 from syncline.testing.conformance.crashes import ActorCrashes, TaskCrashes
 from syncline.testing.conformance.environments import Environments
 from syncline.testing.conformance.errors import Errors, Exits
 from syncline.testing.conformance.generators import ActorGenerators, Generators
 from syncline.testing.conformance.listings import Listings
 from syncline.testing.conformance.machine import Machine
+from syncline.testing.conformance.metrics import Metrics
 from syncline.testing.conformance.objects import Objects, Waiting, WaitingForWork
 from syncline.testing.conformance.placement import PlacementGroups
 from syncline.testing.conformance.pools import JoblibBackends, ProcessPools
@@ -32,6 +33,7 @@ from syncline.testing.conformance.resources import HeldResources, ResourceBooks,
 from syncline.testing.conformance.suite import EngineOptions, EngineTraits, Suite, tests_for
 from syncline.testing.conformance.tasks import NestedTasks, ParallelTasks, Retries, Tasks
 from syncline.testing.conformance.terminating import Terminating
+from syncline.testing.conformance.torch_collectives import Collectives
 from syncline.testing.conformance.utilities import ActorPools, Queues
 
 __all__ = ["SUITES", "EngineTraits", "Suite", "tests_for", "tests_for_engine"]
@@ -66,6 +68,7 @@ SUITES: tuple[type[Suite], ...] = (
     ProcessPools,
     JoblibBackends,
     Collectives,
+    Metrics,
     TaskCrashes,
     ActorCrashes,
     Terminating,

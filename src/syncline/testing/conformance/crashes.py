@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,23 @@ class ActorCrashes(Suite):
             get(mortal.die.remote())
         with pytest.raises(syncline.exceptions.ActorDiedError):
             get(mortal.add.remote())
+
+    def test_process_that_ends_in_the_constructor_is_restarted_if_allowed(
+        self, tmp_path: Path
+    ) -> None:
+        @syncline.remote(max_restarts=2)
+        class Late:
+            def __init__(self, log: str, leave: Any) -> None:
+                self.attempt = count_attempt(log)
+                if self.attempt < 3:
+                    leave(1)
+
+            def which(self) -> int:
+                return self.attempt
+
+        for leave in (os._exit, sys.exit):
+            late = Late.remote(str(tmp_path / leave.__name__), leave)
+            assert get(late.which.remote()) == 3
 
     def test_calls_are_retried_on_request(self, tmp_path: Path) -> None:
         mark = str(tmp_path / "crashed")

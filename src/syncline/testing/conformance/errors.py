@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import traceback
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import syncline
 from syncline.testing.conformance.suite import Suite
-from syncline.testing.tasks import fail, get, same
+from syncline.testing.tasks import count_attempt, fail, get, same
+from syncline.testing.waiting import eventually
 
 
 class CustomError(Exception):
@@ -27,6 +31,99 @@ class LockedError(Exception):
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.lock = threading.Lock()
+
+
+@syncline.remote
+class Leaving:
+    """An actor that leaves on demand."""
+
+    def __init__(self, code: Any = None, log: str = "") -> None:
+        if log and count_attempt(log) == 1:
+            sys.exit(code)
+        self.calls = 0
+
+    def leave(self, code: Any) -> None:
+        sys.exit(code)
+
+    def add(self) -> int:
+        self.calls += 1
+        return self.calls
+
+
+class Exits(Suite):
+    """`sys.exit` in tasks and actors."""
+
+    @pytest.mark.parametrize("code", [0, 3, "last words"])
+    def test_exit_in_a_task_is_a_crash(self, code: Any) -> None:
+        @syncline.remote(max_retries=0)
+        def leave() -> None:
+            sys.exit(code)
+
+        with pytest.raises(syncline.exceptions.WorkerCrashedError):
+            get(leave.remote())
+
+    def test_exit_in_a_task_is_retried_like_a_crash(self, tmp_path: Path) -> None:
+        log = str(tmp_path / "attempts")
+
+        @syncline.remote(max_retries=2)
+        def leave_twice() -> int:
+            attempt = count_attempt(log)
+            if attempt < 3:
+                sys.exit(1)
+            return attempt
+
+        assert get(leave_twice.remote()) == 3
+
+    def test_exit_in_a_method_ends_the_actor(self) -> None:
+        leaving = Leaving.remote()
+        assert get(leaving.add.remote()) == 1
+        with pytest.raises(syncline.exceptions.ActorDiedError):
+            get(leaving.leave.remote(1))
+        with pytest.raises(syncline.exceptions.ActorDiedError):
+            get(leaving.add.remote())
+
+    def test_exit_in_a_method_restarts_the_actor_if_allowed(self) -> None:
+        leaving = Leaving.options(max_restarts=1).remote()
+        assert get([leaving.add.remote(), leaving.add.remote()]) == [1, 2]
+        with pytest.raises(syncline.exceptions.RayActorError):
+            get(leaving.leave.remote(1))
+
+        def again() -> object:
+            try:
+                return get(leaving.add.remote())
+            except syncline.exceptions.ActorUnavailableError:
+                return None
+
+        assert eventually(again) == 1
+
+    def test_exit_with_code_zero_is_not_restarted(self) -> None:
+        leaving = Leaving.options(max_restarts=1).remote()
+        assert get(leaving.add.remote()) == 1
+        with pytest.raises(syncline.exceptions.RayActorError):
+            get(leaving.leave.remote(0))
+        with pytest.raises(syncline.exceptions.ActorDiedError):
+            get(leaving.add.remote())
+
+    def test_exit_in_a_constructor_ends_the_actor(self, tmp_path: Path) -> None:
+        leaving = Leaving.remote(1, str(tmp_path / "attempts"))
+        with pytest.raises(syncline.exceptions.ActorDiedError):
+            get(leaving.add.remote())
+
+    def test_exit_in_an_async_method_ends_the_actor(self) -> None:
+        @syncline.remote
+        class Async:
+            async def leave(self) -> None:
+                sys.exit(1)
+
+            async def add(self) -> int:
+                return 1
+
+        leaving = Async.remote()
+        assert get(leaving.add.remote()) == 1
+        with pytest.raises(syncline.exceptions.ActorDiedError):
+            get(leaving.leave.remote())
+        with pytest.raises(syncline.exceptions.ActorDiedError):
+            get(leaving.add.remote())
 
 
 class Errors(Suite):

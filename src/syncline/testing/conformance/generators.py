@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,14 @@ import pytest
 
 import syncline
 from syncline.testing.conformance.suite import Suite
-from syncline.testing.tasks import count, double, get, one
+from syncline.testing.tasks import count, count_attempt, double, get, one
+
+
+@syncline.remote
+def breaks(n: int) -> Iterator[int]:
+    """Yield the numbers from 0 to `n` - 1, then fail."""
+    yield from range(n)
+    raise KeyError("in the middle")
 
 
 class Generators(Suite):
@@ -48,6 +56,46 @@ class Generators(Suite):
 
     def test_generator_with_a_number_of_results_fills_them(self) -> None:
         assert get(count.options(num_returns=3).remote(3)) == [0, 1, 2]
+
+    def test_generator_with_one_result_gives_its_value(self) -> None:
+        assert get(count.options(num_returns=1).remote(1)) == 0
+
+    def test_values_before_an_error_stay_readable(self) -> None:
+        a, b, c = breaks.options(num_returns=3).remote(1)
+        assert get(a) == 0
+        for ref in (b, c):
+            with pytest.raises(KeyError, match="in the middle"):
+                get(ref)
+        values, error = get(breaks.options(num_returns="dynamic").remote(1))
+        assert get(values) == 0
+        with pytest.raises(KeyError, match="in the middle"):
+            get(error)
+
+    def test_values_before_a_miscount_stay_readable(self) -> None:
+        a, b, c = count.options(num_returns=3).remote(2)
+        assert get([a, b]) == [0, 1]
+        with pytest.raises(ValueError, match="3"):
+            get(c)
+        assert get(count.options(num_returns=2).remote(3)) == [0, 1]
+
+    @pytest.mark.parametrize("num_returns", [3, "dynamic", "streaming"])
+    def test_retry_of_an_exception_repeats_the_values(
+        self, tmp_path: Path, num_returns: Any
+    ) -> None:
+        log = str(tmp_path / "attempts")
+
+        @syncline.remote(num_returns=num_returns, max_retries=2, retry_exceptions=[KeyError])
+        def flaky() -> Iterator[object]:
+            attempt = count_attempt(log)
+            for i in range(3):
+                if i == attempt:
+                    raise KeyError("not yet")
+                yield np.full(50_000, i)
+
+        made = flaky.remote()
+        refs = get(made) if num_returns == "dynamic" else made
+        assert [int(get(ref)[0]) for ref in refs] == [0, 1, 2]
+        assert len(Path(log).read_text()) == 3
 
     def test_items_can_be_arguments_of_tasks(self) -> None:
         assert get([double.remote(ref) for ref in count.remote(4)]) == [0, 2, 4, 6]
@@ -120,6 +168,26 @@ class ActorGenerators(Suite):
         assert syncline.get(refs[0]) == 1
         with pytest.raises(ValueError, match="enough"):
             syncline.get(refs[1])
+
+    def test_generator_method_with_a_number_of_results(self) -> None:
+        @syncline.remote
+        class Counter:
+            def count(self, n: int) -> Iterator[int]:
+                yield from range(n)
+                raise KeyError("in the middle")
+
+        @syncline.remote
+        class AsyncCounter:
+            async def count(self, n: int) -> AsyncIterator[int]:
+                for i in range(n):
+                    yield i
+                raise KeyError("in the middle")
+
+        for counter in (Counter.remote(), AsyncCounter.remote()):
+            a, b, c = counter.count.options(num_returns=3).remote(2)
+            assert get([a, b]) == [0, 1]
+            with pytest.raises(KeyError, match="in the middle"):
+                get(c)
 
     def test_method_decorated_as_streaming(self) -> None:
         @syncline.remote

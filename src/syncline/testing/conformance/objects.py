@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+from collections.abc import Iterator
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import cloudpickle
@@ -184,6 +186,38 @@ class Waiting(Suite):
         assert sorted(
             future.result() for future in concurrent.futures.as_completed(futures, timeout=60)
         ) == [0, 2, 4, 6, 8]
+
+    def test_reference_knows_its_task_and_program(self) -> None:
+        @syncline.remote(num_returns=3)
+        def several() -> object:
+            context = syncline.get_runtime_context()
+            return context.get_task_id(), context.get_job_id(), None
+
+        @syncline.remote
+        def stream() -> Iterator[object]:
+            for _ in range(2):
+                yield syncline.get_runtime_context().get_task_id()
+
+        @syncline.remote
+        class Knowing:
+            def task(self) -> str | None:
+                return syncline.get_runtime_context().get_task_id()
+
+        refs = several.remote()
+        task, job, _ = get(refs)
+        assert [ref.task_id().hex() for ref in refs] == [task] * 3
+        assert {ref.job_id().hex() for ref in refs} == {job}
+        for ref in stream.remote():
+            assert ref.task_id().hex() == get(ref)
+        call = Knowing.remote().task.remote()
+        assert call.task_id().hex() == get(call)
+
+    def test_completion_of_a_reference_calls_back_with_the_value_or_the_error(self) -> None:
+        found: Queue[object] = Queue()
+        double.remote(2)._on_completed(found.put)
+        assert found.get(timeout=60) == 4
+        fail.remote("late")._on_completed(found.put)
+        assert isinstance(found.get(timeout=60), KeyError)
 
     def test_future_of_a_failed_task_has_its_error(self) -> None:
         assert isinstance(fail.remote("late").future().exception(timeout=60), KeyError)
