@@ -36,18 +36,32 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "serve": frozenset({"core", "runs", "storage"}),
     "rl": frozenset({"core", "data", "train", "tune", "runs", "storage"}),
     "rllib": frozenset({"rl"}),
+    "launcher": frozenset({"core", "train", "runs", "storage"}),
     # Names that older programs import: they look at the packages from outside.
     "util": frozenset({"core", "data", "train", "runs", "storage"}),
     "air": frozenset({"core", "data", "train", "tune", "runs", "storage"}),
     # These use the library as its users do: `import syncline` (the row "__init__") is theirs too.
     "testing": frozenset(
-        {"__init__", "core", "data", "train", "tune", "serve", "runs", "storage", "util", "air"}
+        {
+            "__init__",
+            "core",
+            "dag",
+            "data",
+            "train",
+            "tune",
+            "serve",
+            "runs",
+            "storage",
+            "util",
+            "air",
+        }
     ),
     "dashboard": frozenset(
         {"__init__", "core", "data", "train", "tune", "serve", "rl", "runs", "storage", "util"}
     ),
     "__main__": frozenset({"cli"}),
     "as_ray": frozenset({"__init__", "cli", "core"}),
+    "dag": frozenset({"core"}),
     "cli": frozenset(
         {
             "__init__",
@@ -57,6 +71,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
             "tune",
             "serve",
             "rl",
+            "launcher",
             "runs",
             "storage",
             "util",

@@ -11,6 +11,7 @@ from typing import Any, Generic, NoReturn, TypeVar, overload
 
 from syncline.core import definitions
 from syncline.core import engine as engines
+from syncline.core.dag.nodes import ClassMethodNode, ClassNode, FunctionNode, bind_method
 from syncline.core.definitions import ActorDefinition, AnyFunction, CallDefinition, TaskDefinition
 from syncline.core.engine import ActorRecord
 from syncline.core.lifecycle import ensure_engine
@@ -91,6 +92,10 @@ class RemoteFunction:
         """Submit one call with other options: an older spelling of `options(...).remote(...)`."""
         target = self.options(**options) if options else self
         return target.remote(*(args or ()), **(kwargs or {}))
+
+    def bind(self, *args: object, **kwargs: object) -> FunctionNode:
+        """Return a node of a graph: one call, which `execute()` of the graph submits."""
+        return FunctionNode(self, args, kwargs)
 
     @property
     def _function(self) -> AnyFunction:
@@ -194,6 +199,10 @@ class ActorClass:
         """Start an actor with other options: an older spelling of `options(...).remote(...)`."""
         target = self.options(**options) if options else self
         return target.remote(*(args or ()), **(kwargs or {}))
+
+    def bind(self, *args: object, **kwargs: object) -> ClassNode:
+        """Return a node of a graph: one actor, which `execute()` of the graph starts."""
+        return ClassNode(self, args, kwargs)
 
     @property
     def __ray_actor_class__(self) -> type:
@@ -323,6 +332,27 @@ class ActorMethod:
         """Submit one call with other options: an older spelling of `options(...).remote(...)`."""
         target = self.options(**options) if options else self
         return target.remote(*(args or ()), **(kwargs or {}))
+
+    def bind(
+        self, *args: object, **kwargs: object
+    ) -> ClassMethodNode | tuple[ClassMethodNode, ...]:
+        """Return a node of a graph: one call, which `execute()` of the graph submits.
+
+        Returns one node for each return value if there are several. Raises TypeError for arguments
+        that do not fit.
+        """
+        self._check(self._definition.name, args, kwargs)
+        return bind_method(self, args, kwargs, self._definition.options.num_returns)
+
+    @property
+    def name(self) -> str:
+        """Name of the method."""
+        return self._definition.method
+
+    @property
+    def actor_id(self) -> int:
+        """The actor's number."""
+        return self._definition.actor_id
 
     def _with(self, options: Keywords) -> ActorMethod:
         definition = self._definition
