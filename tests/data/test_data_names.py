@@ -85,7 +85,15 @@ def test_all_names_exist():
         ("dataset", ["Dataset", "MaterializedDataset", "Schema"]),
         ("iterator", ["DataIterator"]),
         ("aggregate", ["AggregateFn", "AggregateFnV2", "Sum"]),
-        ("datasource", ["Datasource", "ReadTask", "BlockBasedFileDatasink"]),
+        ("datasource", ["Datasource", "ReadTask", "BlockBasedFileDatasink", "FilenameProvider"]),
+        ("datasource", ["WriteResult", "RangeDatasource", "RandomIntRowDatasource"]),
+        ("datasource.datasink", ["Datasink", "WriteResult", "WriteReturnType"]),
+        ("datasource.datasource", ["Datasource", "ReadTask", "RandomIntRowDatasource"]),
+        ("datasource.file_based_datasource", ["FileBasedDatasource", "FileShuffleConfig"]),
+        ("datasource.file_datasink", ["BlockBasedFileDatasink", "RowBasedFileDatasink"]),
+        ("datasource.filename_provider", ["FilenameProvider"]),
+        ("datasource.partitioning", ["Partitioning", "PathPartitionFilter"]),
+        ("_internal.util", ["_check_import", "call_with_retry", "iterate_with_retry", "MiB"]),
         ("preprocessor", ["Preprocessor", "PreprocessorNotFittedException"]),
         ("collate_fn", ["ArrowBatchCollateFn", "NumpyBatchCollateFn", "PandasBatchCollateFn"]),
     ],
@@ -134,3 +142,33 @@ def test_import_leaves_heavy_libraries_for_later():
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True
     )
     assert answer.stdout.strip() == ""
+
+
+def test_methods_of_earlier_versions_say_what_replaces_them():
+    ds = syncline.data.range(2)
+    with pytest.raises(AttributeError, match="leave out the windows"):
+        ds.window(blocks_per_window=2)
+    with pytest.raises(AttributeError, match="Did you mean 'map_batches'"):
+        ds.map_batch(len)
+    assert not hasattr(ds, "repeat")
+    assert not hasattr(ds, "__array__")
+
+
+def test_calls_of_connectors_are_retried():
+    util = importlib.import_module("syncline.data._internal.util")
+    calls = []
+
+    def values():
+        calls.append(len(calls))
+        yield 1
+        if len(calls) < 3:
+            raise ValueError("lost the table")
+        yield 2
+
+    retried = util.iterate_with_retry(values, "reading", match=["lost"], max_backoff_s=0.001)
+    assert list(retried) == [1, 2]
+    assert len(calls) == 3
+    with pytest.raises(ZeroDivisionError):
+        util.call_with_retry(lambda: 1 / 0, "dividing", match=["lost"])
+    with pytest.raises(ImportError, match="pip install 'some-package'"):
+        util._check_import(util, module="no_such_module", package="some-package")

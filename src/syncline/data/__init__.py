@@ -10,8 +10,9 @@ kernels), `io/` (sources, sinks, filesystems, conversion), `plan/` (nodes, rules
 `execute/` (the streaming executor, queries, caches), `iterate/` (batches, cursors, sharding over
 ranks).
 
-`aggregate`, `block`, `datasource`, `datatype`, `exceptions` and `expressions` only re-export the
-names of these modules in Ray. `api` has all names of this package; they load on first use.
+`aggregate`, `block`, `datasource/`, `datatype`, `exceptions`, `expressions` and `_internal/` only
+re-export the names of these modules in Ray; `extensions/` has tensors and objects as columns of
+Arrow and pandas. `api` has all names of this package; they load on first use.
 """
 
 import importlib

@@ -53,6 +53,7 @@ from syncline.data.read import (
     read_sql,
     read_text,
     read_tfrecords,
+    read_videos,
     read_webdataset,
 )
 
@@ -120,5 +121,6 @@ __all__ = [
     "read_sql",
     "read_text",
     "read_tfrecords",
+    "read_videos",
     "read_webdataset",
 ]

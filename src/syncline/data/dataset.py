@@ -103,6 +103,7 @@ from syncline.data.plan.nodes import (
     Zip,
     walk,
 )
+from syncline.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -119,6 +120,20 @@ ArgumentsFunction: TypeAlias = Callable[[], Arguments] | None
 """Returns arguments of a library's writer; called on the worker, for values that cannot be
 pickled.
 """
+
+_STREAMS = "datasets stream by themselves, so"
+# Methods of earlier versions of Ray: what programs write instead.
+_RETIRED = {
+    "window": f"{_STREAMS} leave out the windows and loop over `iter_batches`",
+    "repeat": f"{_STREAMS} loop over `iter_batches` once per epoch",
+    "lazy": "datasets are lazy: leave it out",
+    "fully_executed": "use `materialize()`",
+    "is_fully_executed": "use `isinstance(ds, MaterializedDataset)`",
+    "experimental_lazy": "datasets are lazy: leave it out",
+    "dataset_format": "blocks are Arrow tables",
+    "default_batch_format": "batches are dicts of ndarrays: pass `batch_format`",
+    "to_random_access_dataset": "materialize the rows and index them by key in an actor",
+}
 
 
 def _of_iterator(
@@ -1177,6 +1192,13 @@ class Dataset:
                 f"the bytes hold a {type(dataset).__name__}: pass the result of serialize_lineage"
             )
         return dataset
+
+    def __getattr__(self, name: str) -> NoReturn:
+        hint = _RETIRED.get(name)
+        text = f"{type(self).__name__!r} has no attribute {name!r}"
+        if hint is None and not name.startswith("_"):
+            raise AttributeError(text + did_you_mean(name, dir(type(self))), name=name, obj=self)
+        raise AttributeError(f"{text}: {hint}" if hint else text, name=name, obj=self)
 
     def __len__(self) -> NoReturn:
         raise TypeError("a dataset has no len(), since counting may compute all rows: call count()")

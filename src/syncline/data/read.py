@@ -28,6 +28,7 @@ from syncline.data.io.sources.range import RangeDatasource
 from syncline.data.io.sources.sql import Connection, SQLDatasource
 from syncline.data.io.sources.text import TextDatasource
 from syncline.data.io.sources.tfrecords import TFRecordDatasource
+from syncline.data.io.sources.videos import VideoDatasource
 from syncline.data.io.sources.webdataset import Codec, Selection, WebDatasetDatasource
 from syncline.data.options import (
     FILES,
@@ -188,7 +189,7 @@ def range(n: int, **options: Unpack[ReadOptions]) -> Dataset:
         options: `override_num_blocks`, its older name `parallelism` and `concurrency` of
             `ReadOptions`.
     """
-    return read(RangeDatasource(n), options)
+    return read(RangeDatasource(n, column_name="id"), options)
 
 
 @keywords(_RANGE)
@@ -199,7 +200,7 @@ def range_tensor(n: int, *, shape: Sequence[int] = (1,), **options: Unpack[ReadO
     Args:
         shape: Shape of each tensor.
     """
-    return read(RangeDatasource(n, shape), options)
+    return read(RangeDatasource(n, "tensor", shape, "data"), options)
 
 
 @keywords(READ)
@@ -461,6 +462,41 @@ def read_images(
     """
     return _read_files(
         ImageDatasource, paths, options, size=size, mode=mode, open_stream_args=arrow_open_file_args
+    )
+
+
+@keywords(
+    FILES, changed={"file_extensions": VideoDatasource._FILE_EXTENSIONS}, without=("parallelism",)
+)
+def read_videos(
+    paths: Paths,
+    *,
+    include_timestamps: bool = False,
+    fps: int | None = None,
+    resize: tuple[int, int] | None = None,
+    **options: Unpack[FileOptions],
+) -> Dataset:
+    """Read each frame of video files as one row: an array `(height, width, 3)` in the column
+    `frame`, and its number in `frame_index`.
+
+    Args:
+        paths: Files and directories.
+        include_timestamps: Add the column `frame_timestamp`: start and end of the frame in seconds.
+        fps: Frames of a second to keep, about; None for all.
+        resize: Height and width to resize every frame to.
+        options: `FileOptions`.
+
+    Raises:
+        FileNotFoundError: A path does not exist.
+        ImportError: PyAV is not installed.
+    """
+    return _read_files(
+        VideoDatasource,
+        paths,
+        options,
+        include_timestamps=include_timestamps,
+        fps=fps,
+        resize=resize,
     )
 
 

@@ -7,7 +7,7 @@ Files in the order of the data flow: `config` (configuration), `result` (keys an
 `controller/` (decisions, execution, persistence), `experiment/` (trials), `execution/` (resources),
 `workers/` (processes), `callback` and `logger/` (observers), `console/` and `progress_reporter`
 (display), `trial_history` (reported results, best trial), `result_grid`, `analysis/` and `plots/`
-(results), `examples/`.
+(results), `examples/`. `sklearn` says what to use instead of a module that Ray no longer has.
 """
 
 import importlib

@@ -42,7 +42,9 @@ def numbers(
     """Reads `id` from 0 to `rows - 1` in so many tasks."""
     return Stage(
         name="ReadRange",
-        grouping=SourceTasks(payloads=RangeDatasource(rows).get_read_tasks(tasks)),
+        grouping=SourceTasks(
+            payloads=RangeDatasource(rows, column_name="id").get_read_tasks(tasks)
+        ),
         chain=Chain(head=read_payload, steps=tuple(steps), context=DataContext(), **chain),
         executor=executor or Threads(),
     )

@@ -21,7 +21,7 @@ def sleeps(batch):
 
 
 node = MapBatches(
-    input=Read(source=RangeDatasource(100_000), parallelism=50),
+    input=Read(source=RangeDatasource(100_000, column_name="id"), parallelism=50),
     function=UserFunction(function=sleeps),
 )
 execution = start_execution(node, DataContext())

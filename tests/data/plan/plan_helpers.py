@@ -33,7 +33,7 @@ SHAPE = ExecutionLimits(cpus=2, budget_bytes=64 * MIB)
 
 
 def numbers(rows: int = 100, tasks: int | None = None) -> n.Read:
-    return n.Read(source=RangeDatasource(rows), parallelism=tasks)
+    return n.Read(source=RangeDatasource(rows, column_name="id"), parallelism=tasks)
 
 
 def held(*tables: pa.Table) -> n.Held:

@@ -174,10 +174,12 @@ def test_time_limit_of_a_chain_is_the_shortest() -> None:
 
 
 def test_python_sources_read_in_worker_processes_unless_they_are_local() -> None:
-    (stage,) = lowered(n.Read(source=Opaque(RangeDatasource(10))))
+    (stage,) = lowered(n.Read(source=Opaque(RangeDatasource(10, column_name="id"))))
     assert stage.executor == st.Workers()
     read, map_ = lowered(
-        mapped(n.Read(source=Opaque(RangeDatasource(10), distributed=False)), add_one)
+        mapped(
+            n.Read(source=Opaque(RangeDatasource(10, column_name="id"), distributed=False)), add_one
+        )
     )
     assert (read.executor, map_.executor) == (st.Threads(), st.Workers())
 
@@ -244,7 +246,9 @@ def test_other_limits_are_a_stage() -> None:
     assert stages[-1].chain is None
     assert rows_of(stages).column("id").to_pylist() == [4, 5, 6, 7, 8]
     assert isinstance(
-        lowered(n.Limit(input=n.Read(source=Opaque(RangeDatasource(0))), limit=5))[-1].grouping,
+        lowered(
+            n.Limit(input=n.Read(source=Opaque(RangeDatasource(0, column_name="id"))), limit=5)
+        )[-1].grouping,
         st.LimitRows,
     )
 

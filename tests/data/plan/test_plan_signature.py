@@ -68,7 +68,7 @@ PROGRAM = """
         def __call__(self, values):
             return values
 
-    plan = n.Read(source=RangeDatasource(100), parallelism=4)
+    plan = n.Read(source=RangeDatasource(100, column_name="id"), parallelism=4)
     plan = n.MapRows(input=plan, function=n.UserFunction(function=outer(3, [])))
     partial = functools.partial(outer, seen={"a", "b", "c"})
     plan = n.MapRows(input=plan, function=n.UserFunction(function=partial))
@@ -255,5 +255,5 @@ def test_unpicklable_state_is_ignored() -> None:
 
 def test_sources_keep_the_names_of_earlier_versions() -> None:
     # Module names are part of signatures: cursors of earlier versions must stay valid.
-    plan = n.Read(source=RangeDatasource(100), parallelism=4)
+    plan = n.Read(source=RangeDatasource(100, column_name="id"), parallelism=4)
     assert signature(plan) == "9da325be35c59b36fed56704"

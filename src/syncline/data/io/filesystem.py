@@ -82,19 +82,25 @@ def sync(filesystem: pyarrow_fs.FileSystem, path: str) -> None:
         storage.sync(path)
 
 
-def call_with_retry(call: Callable[[], T], description: str, patterns: Sequence[str]) -> T:
+def call_with_retry(
+    call: Callable[[], T], description: str, patterns: Sequence[str], policy: RetryPolicy = RETRIES
+) -> T:
     """Return the result of `call`; retry it after transient errors with exponential backoff.
 
     Args:
         call: The call. Its last error is raised unchanged.
         description: The operation, for the log.
         patterns: As `DataContext.retried_io_errors`.
+        policy: Number of attempts and pauses.
     """
-    return call_with_retries(call, description, policy=RETRIES, patterns=patterns)
+    return call_with_retries(call, description, policy=policy, patterns=patterns)
 
 
 def iterate_with_retry(
-    make: Callable[[], Iterator[T]], description: str, patterns: Sequence[str]
+    make: Callable[[], Iterator[T]],
+    description: str,
+    patterns: Sequence[str],
+    policy: RetryPolicy = RETRIES,
 ) -> Iterator[T]:
     """Yield the values of `make()`; after a transient error, make a new iterator and skip the
     values that were already yielded.
@@ -112,7 +118,7 @@ def iterate_with_retry(
 
         # The first new value is part of the attempt, so that a permanent error uses up the
         # attempts.
-        for first, rest in call_with_retry(start, description, patterns):
+        for first, rest in call_with_retry(start, description, patterns, policy):
             yield first
             yielded += 1
             try:

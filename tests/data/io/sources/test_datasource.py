@@ -16,7 +16,7 @@ from syncline.data.io.sources.datasource import (
     slice_bounds,
 )
 from syncline.data.io.sources.huggingface import HuggingFaceDatasource
-from syncline.data.io.sources.range import RangeDatasource
+from syncline.data.io.sources.range import RandomIntRowDatasource, RangeDatasource
 from syncline.data.io.sources.torch_dataset import TorchDatasource
 
 
@@ -62,7 +62,7 @@ def test_metadata_is_hashable_and_keeps_files_as_a_tuple():
 
 @pytest.mark.parametrize("limit", [0, 1, 9, 10, 11, 25, 100])
 def test_a_limit_needs_only_the_first_tasks(limit):
-    tasks = limit_tasks(RangeDatasource(30).get_read_tasks(3), limit)
+    tasks = limit_tasks(RangeDatasource(30, column_name="id").get_read_tasks(3), limit)
     assert sum(table.num_rows for task in tasks for table in task()) == min(limit, 30)
     assert len(tasks) == min(3, -(-limit // 10))
 
@@ -99,7 +99,7 @@ def test_slices_cover_the_rows_and_differ_by_one(rows, count):
 
 
 def test_range_uses_the_block_size_of_the_context():
-    source = RangeDatasource(100)
+    source = RangeDatasource(100, column_name="id")
     assert read(source)["id"].to_pylist() == list(range(100))
     assert (source.num_rows(), source.estimate_inmemory_data_size(), source.schema().names) == (
         100,
@@ -109,13 +109,13 @@ def test_range_uses_the_block_size_of_the_context():
     context = DataContext(target_max_block_size=80)
     (task,) = source.get_read_tasks(1, None, context)
     assert [table.num_rows for table in task()] == [10] * 10
-    assert RangeDatasource(0).get_read_tasks(4) == []
+    assert RangeDatasource(0, column_name="id").get_read_tasks(4) == []
     with pytest.raises(ValueError, match="at least 0"):
-        RangeDatasource(-1)
+        RangeDatasource(-1, column_name="id")
 
 
 def test_range_of_tensors_fills_each_with_its_number():
-    source = RangeDatasource(5, (2, 2))
+    source = RangeDatasource(5, "tensor", (2, 2))
     table = read(source)
     assert table.schema == source.schema()
     assert table["data"].combine_chunks().to_numpy_ndarray()[3].tolist() == [[3, 3], [3, 3]]
@@ -177,3 +177,22 @@ def test_hugging_face_datasets_are_read_in_slices_and_identified_by_fingerprint(
     assert source.identity() == HuggingFaceDatasource(FakeHuggingFace()).identity()
     with pytest.raises(TypeError, match="dataset\\['train'\\]"):
         HuggingFaceDatasource({"train": FakeHuggingFace()})
+
+
+def test_ranges_have_rays_formats():
+    (task,) = RangeDatasource(2).get_read_tasks(1)
+    assert [table.to_pydict() for table in task()] == [{"value": [0, 1]}]
+    (task,) = RangeDatasource(2, "tensor", (2,), column_name="x").get_read_tasks(1)
+    (table,) = task()
+    assert table["x"].combine_chunks().to_numpy_ndarray().tolist() == [[0, 0], [1, 1]]
+    with pytest.raises(ValueError, match="block_format='list'"):
+        RangeDatasource(2, "list")
+
+
+def test_random_rows_are_the_same_when_a_task_runs_again():
+    source = RandomIntRowDatasource(10, num_columns=2)
+    tasks = source.get_read_tasks(3)
+    first, again = ([next(iter(task())) for task in tasks] for _ in range(2))
+    assert [table.to_pydict() for table in first] == [table.to_pydict() for table in again]
+    assert sum(table.num_rows for table in first) == source.num_rows() == 10
+    assert first[0].column_names == ["c_0", "c_1"]

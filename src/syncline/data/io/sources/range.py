@@ -1,11 +1,14 @@
-"""Generate the rows 0, 1, 2, …, as numbers or as tensors filled with the number."""
+"""Generate the rows 0, 1, 2, …, as numbers or as tensors filled with the number; and rows of random
+numbers.
+"""
 
 from __future__ import annotations
 
 import functools
 import math
+import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -25,16 +28,30 @@ if TYPE_CHECKING:
 
 
 class RangeDatasource(Datasource):
-    """Yields 0 to n-1: in the column `id`, or with a shape as tensors in the column `data`, whose
-    elements are all the row number.
+    """Yields 0 to n-1 as numbers, or as tensors whose elements are all the row number.
+
+    Args:
+        n: Number of rows.
+        block_format: "arrow" for numbers, "tensor" for tensors.
+        tensor_shape: Shape of each tensor.
+        column_name: Name of the column; None for `value`, and `data` for tensors.
     """
 
-    def __init__(self, n: int, tensor_shape: Sequence[int] | None = None) -> None:
+    def __init__(
+        self,
+        n: int,
+        block_format: Literal["arrow", "tensor"] = "arrow",
+        tensor_shape: Sequence[int] = (1,),
+        column_name: str | None = None,
+    ) -> None:
         if n < 0:
             raise ValueError(f"range({n}): the number of rows must be at least 0")
+        if block_format not in ("arrow", "tensor"):
+            raise ValueError(f"block_format={block_format!r} is not known: use 'arrow' or 'tensor'")
         self._n = int(n)
-        self._shape = tuple(tensor_shape or ())
-        self._name = "id" if tensor_shape is None else "data"
+        is_tensor = block_format == "tensor"
+        self._shape = tuple(tensor_shape) if is_tensor else ()
+        self._name = column_name or ("data" if is_tensor else "value")
 
     def get_read_tasks(
         self,
@@ -70,6 +87,52 @@ class RangeDatasource(Datasource):
     @property
     def _row_bytes(self) -> int:
         return max(1, 8 * math.prod(self._shape))
+
+
+class RandomIntRowDatasource(Datasource):
+    """Yields rows of random int64 numbers in the columns `c_0`, `c_1`, …: an example of a source.
+
+    Args:
+        n: Number of rows.
+        num_columns: Number of columns.
+    """
+
+    def __init__(self, n: int, num_columns: int) -> None:
+        self._n = n
+        self._num_columns = num_columns
+        # Drawn once: a task that runs again yields the same rows.
+        self._seed = int.from_bytes(os.urandom(8), "little")
+
+    def get_read_tasks(
+        self,
+        parallelism: int,
+        per_task_row_limit: int | None = None,
+        data_context: DataContext | None = None,
+    ) -> list[ReadTask]:
+        """Return slices of nearly equal lengths."""
+        return [
+            ReadTask(
+                functools.partial(_random, (self._seed, start), end - start, self._num_columns),
+                BlockMetadata(end - start, 8 * (end - start) * self._num_columns),
+                self.schema(),
+                per_task_row_limit,
+            )
+            for start, end in slice_bounds(self._n, parallelism)
+        ]
+
+    def estimate_inmemory_data_size(self) -> int:
+        return 8 * self._n * self._num_columns
+
+    def schema(self) -> pa.Schema:
+        return pa.schema([(f"c_{index}", pa.int64()) for index in range(self._num_columns)])
+
+    def num_rows(self) -> int:
+        return self._n
+
+
+def _random(seed: tuple[int, int], rows: int, columns: int) -> Iterator[pa.Table]:
+    numbers = np.random.default_rng(seed).integers(2**63 - 1, size=(columns, rows))
+    yield blocks.from_batch({f"c_{index}": column for index, column in enumerate(numbers)})
 
 
 def _numbers(

@@ -1,5 +1,8 @@
 """The names of `ray.data.datasource`, for custom sources, sinks, partitions and file names; they
 are defined in `io`.
+
+The modules have Ray's paths: `datasource` and `file_based_datasource` (sources), `partitioning`,
+`datasink` and `file_datasink` (sinks), `filename_provider`.
 """
 
 from syncline.data.columnar.block import BlockAccessor
@@ -24,6 +27,7 @@ from syncline.data.io.sources.partitioning import (
     PathPartitionFilter,
     PathPartitionParser,
 )
+from syncline.data.io.sources.range import RandomIntRowDatasource, RangeDatasource
 from syncline.data.io.sources.sql import Connection
 
 __all__ = [
@@ -40,6 +44,8 @@ __all__ = [
     "Partitioning",
     "PathPartitionFilter",
     "PathPartitionParser",
+    "RandomIntRowDatasource",
+    "RangeDatasource",
     "ReadTask",
     "RowBasedFileDatasink",
     "SaveMode",

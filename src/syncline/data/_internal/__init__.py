@@ -1,0 +1,1 @@
+"""Private names of `ray.data._internal` that connectors of other projects use: `util`."""
