@@ -45,6 +45,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "rl.command",
         "Train and evaluate agents; list algorithms; run examples.",
     ),
+    "run": (
+        "Programs",
+        "run",
+        "Run a script in several processes, with torchrun's options.",
+    ),
     "migrate": (
         "Programs",
         "migrate",

@@ -48,16 +48,15 @@ Secrets are masked before they are written.
 Files of this package, in the order in which data flows: `environment` (machine, program, processes)
 and `usage` (resources of a process) gather facts; `secrets` masks and `json_values` encodes them;
 `record_files` (storage and append-only files), `rotating_lines` (files that keep what is recent),
-`run_directory` (writer), `event_file` and `tensorboard_writer` write the record, `media` and
-`media_events` its images and histograms;
-`run_record` is the strict reader for resuming; `run_storage` (directories, local or remote),
-`tailing` (growing files), `metric_series` (curves), `run` (lenient reader) and `run_list` (all runs
-in a directory) read it for display; `log_times` and `log_index` find and merge lines of logs;
-`run_progress` derives the progress and the remaining time from reports; `outliers` groups the
-stacks of a hanging run; `causes` (with `durations`) finds the line of an error that names its
-cause; `annotations` holds the tags and the note that users add to a run, and deletes runs;
-`discovery` finds the dashboard that shows a run; `alerts` with `alert_sender` tells users of ends
-and stalls.
+`rank_log` (output of a process), `run_directory` (writer), `event_file` and `tensorboard_writer`
+write the record, `media` and `media_events` its images and histograms; `run_record` is the strict
+reader for resuming; `run_storage` (directories, local or remote), `tailing` (growing files),
+`metric_series` (curves), `run` (lenient reader) and `run_list` (all runs in a directory) read it
+for display; `log_times` and `log_index` find and merge lines of logs; `run_progress` derives the
+progress and the remaining time from reports; `outliers` groups the stacks of a hanging run;
+`causes` (with `durations`) finds the line of an error that names its cause; `annotations` holds the
+tags and the note that users add to a run, and deletes runs; `discovery` finds the dashboard that
+shows a run; `alerts` with `alert_sender` tells users of ends and stalls.
 """
 
 from syncline.runs.environment import environment

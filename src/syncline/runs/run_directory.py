@@ -156,10 +156,14 @@ class RunDirectory:
             encode({**record, "config": masked(plain(config)), "environment": environment()}),
         )
         if detailed:
-            self._details = threading.Thread(
-                target=self._write_details, name="syncline-environment", daemon=True
-            )
-            self._details.start()
+            self.write_details_soon()
+
+    def write_details_soon(self) -> None:
+        """Write `environment.json` from a background thread."""
+        self._details = threading.Thread(
+            target=self._write_details, name="syncline-environment", daemon=True
+        )
+        self._details.start()
 
     def event(self, event: str, **fields: Any) -> None:
         """Append a line to `events.jsonl`; drop its long fields once the file is large."""

@@ -8,6 +8,6 @@ Files, in the order in which a run uses them:
   the other functions), `uploads` (writes checkpoints to the storage).
 - `messages` (messages between worker and controller), `send_buffer` (messages that the controller
   has not read).
-- `hang_watch` (detects stalled collectives, dumps stacks), `rank_log` (log file of a rank),
+- `hang_watch` (detects stalled collectives, dumps stacks),
   `profiling` (profiles of a worker). They run beside the training function.
 """

@@ -22,6 +22,7 @@ from syncline.core.error_frames import pack_error
 from syncline.core.lifecycle import ensure_engine
 from syncline.core.termination import on_terminate
 from syncline.core.tracebacks import user_traceback
+from syncline.runs.rank_log import capture_output, flush_output
 from syncline.runs.usage import Sampler
 from syncline.train.session import set_session
 from syncline.train.workers.hang_watch import HangWatch, thread_stack
@@ -35,7 +36,6 @@ from syncline.train.workers.messages import (
     UsageReported,
 )
 from syncline.train.workers.profiling import profiler
-from syncline.train.workers.rank_log import capture_output, flush_output
 from syncline.train.workers.ranks import WorkerInfo
 from syncline.train.workers.send_buffer import SendBuffer
 from syncline.train.workers.spec import SerializedValue, WorkerSpec, deserialized

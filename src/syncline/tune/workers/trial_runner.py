@@ -22,15 +22,15 @@ from itertools import dropwhile
 from pathlib import Path
 from sys import _current_frames
 
-from syncline import settings
+from syncline.core import thread_limits
 from syncline.core.error_frames import pack_error
 from syncline.core.lifecycle import ensure_engine
 from syncline.core.tracebacks import user_traceback
+from syncline.runs.rank_log import capture_output, flush_output
 from syncline.storage import filesystem as files
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.storage.context import StorageContext, checkpoint_dir_name
 from syncline.train.workers.profiling import cpu_profile as cpu
-from syncline.train.workers.rank_log import capture_output, flush_output
 from syncline.train.workers.reservation import ReservationHost, set_reservation_host
 from syncline.train.workers.spec import SerializedValue, deserialized
 from syncline.tune.result import DONE, SHOULD_CHECKPOINT, Metrics
@@ -286,10 +286,10 @@ def limit_threads(cpus: float) -> None:
     """Let libraries use one thread per CPU of the trial, unless OMP_NUM_THREADS is set. Otherwise
     each trial would use all cores.
     """
-    if settings.environment("OMP_NUM_THREADS"):
+    if thread_limits.of_program():
         return
-    threads = max(1, int(cpus))
-    os.environ["OMP_NUM_THREADS"] = str(threads)
+    threads = thread_limits.threads_for(cpus)
+    thread_limits.limit(threads)
     if "torch" in sys.modules:  # torch read the variable when it was imported
         sys.modules["torch"].set_num_threads(threads)
 

@@ -26,13 +26,16 @@ _PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 _PR_SET_PTRACER = 0x59616D61
 
 
-def record(seconds: float, afterwards_s: float, target: Path) -> None:
+def record(seconds: float, afterwards_s: float, target: Path, pid: int | None = None) -> None:
     """Sample for `seconds` and write the flame graph, an SVG, within `afterwards_s`.
+
+    `pid` is another process of this user that permits inspection; by default this process.
 
     Raises:
         ProfileError: py-spy is not installed, has no permission, or recorded no samples.
     """
-    command = [_py_spy(), "record", "--pid", str(os.getpid()), "--rate", str(RATE_HZ)]
+    pid = os.getpid() if pid is None else pid
+    command = [_py_spy(), "record", "--pid", str(pid), "--rate", str(RATE_HZ)]
     command += ["--duration", str(max(1, round(seconds))), "--output", str(target)]
     command += ["--format", "flamegraph", "--threads", "--nonblocking"]
     try:
@@ -46,7 +49,7 @@ def record(seconds: float, afterwards_s: float, target: Path) -> None:
     if problem is not None:
         raise ProfileError(explained(problem, seconds))
     target.write_text(
-        titled(target.read_text(), f"CPU time of process {os.getpid()} in {seconds:g} s")
+        titled(target.read_text(), f"CPU time of process {pid} in {seconds:g} s")
     )
 
 

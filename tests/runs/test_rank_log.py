@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from syncline.train.workers.rank_log import RankLog, Tee
+from syncline.runs.rank_log import RankLog, Tee
 
 
 def test_what_is_printed_goes_to_the_stream_and_to_the_log(tmp_path: Path) -> None:

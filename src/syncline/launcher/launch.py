@@ -1,0 +1,28 @@
+"""`syncline run`: starts the template before anything else, because that takes longest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from syncline import settings
+from syncline.launcher import options
+from syncline.launcher.template import Template
+
+THREADS = "OMP_NUM_THREADS"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command line and return the exit code."""
+    given = options.parse(arguments)
+    variables = settings.inherited_environment()
+    count = options.worker_count(given)
+    if count is None or count > 1:
+        # As torchrun does. The template must have it before it imports torch.
+        variables.setdefault(THREADS, "1")
+    template = Template.start(variables)
+    try:
+        from syncline.launcher import job  # imported while the template imports torch
+
+        return job.run(template, given, variables)
+    finally:
+        template.close()

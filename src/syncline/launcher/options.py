@@ -1,0 +1,205 @@
+"""Command line of `syncline run`: the options of torchrun 2.13, with the same names, defaults and
+environment variables (`PET_NAME`), and a few more.
+
+It is parsed without torch, because the launcher itself never imports it. The agent gives the values
+to torch's own code, which checks them.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from syncline import settings
+from syncline.launcher import slurm
+
+_TEXT: tuple[tuple[tuple[str, ...], str | None, str], ...] = (
+    (("--nnodes",), "1:1", "Number of nodes, or MIN:MAX for a job whose number may change."),
+    (
+        ("-n", "--nproc-per-node", "--nproc_per_node"),
+        "1",
+        "Workers per node: a number, auto, gpu, cpu or xpu.",
+    ),
+    (("--rdzv-backend", "--rdzv_backend"), "static", "Rendezvous backend: static, c10d, etcd-v2."),
+    (("--rdzv-endpoint", "--rdzv_endpoint"), "", "Rendezvous endpoint, HOST:PORT."),
+    (("--rdzv-id", "--rdzv_id"), "none", "Id of the job, the same on all nodes."),
+    (("--rdzv-conf", "--rdzv_conf"), "", "Settings of the rendezvous: KEY=VALUE,KEY=VALUE."),
+    (("--event-log-handler", "--event_log_handler"), "null", "Registered handler of events."),
+    (("--role",), "default", "Name of the workers' role."),
+    (("--log-dir", "--log_dir"), None, "Parent directory of the log files of --redirects, --tee."),
+    (
+        ("-r", "--redirects"),
+        "0",
+        "Streams that go to files instead of the console: 1 stdout, 2 stderr, 3 both; or "
+        "LOCAL_RANK:STREAMS,…",
+    ),
+    (("-t", "--tee"), "0", "Streams that go to files and to the console, as in --redirects."),
+    (
+        ("--local-ranks-filter", "--local_ranks_filter"),
+        "",
+        "Local ranks whose output the console shows: 0,1,…",
+    ),
+    (("--master-addr", "--master_addr"), "127.0.0.1", "Address of node 0 (static rendezvous)."),
+    (("--local-addr", "--local_addr"), None, "Address of this node for the others."),
+    (
+        ("--signals-to-handle", "--signals_to_handle"),
+        "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+        "Signals that are passed on to the workers.",
+    ),
+)
+"""Options with a text: names, default, help."""
+
+_FLAGS: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("--standalone",), "Run on this node alone, with a rendezvous of its own."),
+    (("-m", "--module"), "Run a module, as `python -m` does."),
+    (("--no-python", "--no_python"), "Run a program that is no Python script."),
+    (("--run-path", "--run_path"), "Run the script with runpy.run_path."),
+    (
+        ("--virtual-local-rank", "--virtual_local_rank"),
+        "Show each worker its own GPU only, as device 0, with LOCAL_RANK=0.",
+    ),
+)
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Lists each option once, although each has two spellings."""
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        names = [name for name in action.option_strings if "_" not in name]
+        if not names:
+            return super()._format_action_invocation(action)
+        value = "" if action.nargs == 0 else f" {action.metavar or action.dest.upper()}"
+        return ", ".join(names) + value
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser."""
+    found = argparse.ArgumentParser(
+        prog="syncline run",
+        description=(
+            "Run a script in several processes, as torchrun does, with torchrun's options.\n"
+            "The output of each rank is in the run record: `syncline runs`, `syncline logs`."
+        ),
+        formatter_class=_Help,
+    )
+    _add_own(found)
+    for names, default, text in _TEXT:
+        dest = _destination(names)
+        found.add_argument(
+            *names, dest=dest, default=settings.environment(_variable(dest), default), help=text
+        )
+    for names, text in _FLAGS:
+        dest = _destination(names)
+        default = bool(int(settings.environment(_variable(dest)) or "0"))
+        found.add_argument(*names, dest=dest, action="store_true", default=default, help=text)
+    _add_others(found)
+    found.add_argument("training_script", metavar="SCRIPT", help="Script, or module with -m.")
+    found.add_argument(
+        "training_script_args", metavar="...", nargs=argparse.REMAINDER, help="Its arguments."
+    )
+    return found
+
+
+def _add_own(found: argparse.ArgumentParser) -> None:
+    found.add_argument("--name", help="Name of the run; by default the script's and the time.")
+    found.add_argument("--storage-path", help="Parent directory or URI of the run record.")
+    found.add_argument("--no-record", action="store_true", help="Write no run record.")
+    found.add_argument(
+        "--no-warm", action="store_true", help="Do not use the template of `syncline warm`."
+    )
+    found.add_argument(
+        "--hang-report-s",
+        type=float,
+        default=60.0,
+        metavar="SECONDS",
+        help="Print stacks when ranks wait so long in a collective operation; 0 for never (60).",
+    )
+
+
+def _add_others(found: argparse.ArgumentParser) -> None:
+    """Add the options whose value is no text."""
+    found.add_argument(
+        *("--max-restarts", "--max_restarts"),
+        type=int,
+        default=settings.environment("PET_MAX_RESTARTS", "0"),
+        help="Restarts of the workers before the job fails.",
+    )
+    found.add_argument(
+        *("--monitor-interval", "--monitor_interval"),
+        type=float,
+        default=settings.environment("PET_MONITOR_INTERVAL", "0.1"),
+        help="Seconds between two looks at the workers.",
+    )
+    found.add_argument(
+        *("--start-method", "--start_method"),
+        default=settings.environment("PET_START_METHOD", "spawn"),
+        choices=["spawn", "fork", "forkserver"],
+        help="Ignored: workers are forked from a process that has imported torch.",
+    )
+    found.add_argument(
+        *("--node-rank", "--node_rank"),
+        type=int,
+        default=settings.environment("PET_NODE_RANK", "0"),
+        help="Rank of this node (static rendezvous).",
+    )
+    found.add_argument(
+        *("--master-port", "--master_port"),
+        type=int,
+        default=settings.environment("PET_MASTER_PORT"),
+        help="Port of node 0 (static rendezvous).",
+    )
+    found.add_argument(
+        *("--shutdown-timeout", "--shutdown_timeout"),
+        type=int,
+        default=settings.environment("PET_SHUTDOWN_TIMEOUT"),
+        help="Seconds that workers may take to exit after a signal (30).",
+    )
+    found.add_argument("--logs-specs", "--logs_specs", help="Entry point with a LogsSpecs.")
+    found.add_argument(
+        "--numa-binding",
+        "--numa_binding",
+        choices=["node", "socket", "exclusive", "core-complex"],
+        help="Bind workers to CPUs near their GPUs.",
+    )
+    for stream in ("stdout", "stderr"):
+        found.add_argument(
+            f"--duplicate-{stream}-filters",
+            f"--duplicate_{stream}_filters",
+            type=comma_separated,
+            default=settings.environment(f"PET_DUPLICATE_{stream.upper()}_FILTERS") or [],
+            help=f"Texts; lines of {stream} with one of them are also written to a file.",
+        )
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse a command line; without options for nodes, complete it from Slurm's variables.
+
+    Exits with code 2 if it is invalid, and with 0 after `--help`.
+    """
+    options = parser()
+    found = options.parse_args(arguments)
+    try:
+        slurm.complete(found, settings.inherited_environment())
+    except ValueError as error:
+        options.error(str(error))
+    return found
+
+
+def worker_count(options: argparse.Namespace) -> int | None:
+    """Return the number of workers per node; None if torch must count devices."""
+    return int(options.nproc_per_node) if options.nproc_per_node.isdecimal() else None
+
+
+def comma_separated(text: str) -> list[str]:
+    """Split at single commas; two commas stand for one that belongs to the text."""
+    mark = "\0"
+    return [part.replace(mark, ",") for part in text.replace(",,", mark).split(",")]
+
+
+def _destination(names: Sequence[str]) -> str:
+    longest = next(name for name in names if name.startswith("--"))
+    return longest.lstrip("-").replace("-", "_")
+
+
+def _variable(dest: str) -> str:
+    return f"PET_{dest.upper()}"
