@@ -420,7 +420,8 @@ def test_an_engine_answers_with_plain_values(temporary):
     ]
     assert control.request(program, "engine", "statistics")["hub"]["count"] == 1
     with pytest.raises(
-        ActionFailed, match=r"'shutdown' is unknown.*nodes, resources, actors, tasks, statistics"
+        ActionFailed,
+        match=r"'shutdown' is unknown.*nodes, resources, actors, tasks, metrics, statistics",
     ):
         control.request(program, "engine", "shutdown")
     with pytest.raises(ActionFailed, match="limit=-1"):

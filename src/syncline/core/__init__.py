@@ -4,9 +4,10 @@ Files in the order in which a call flows through them:
 
 - `remote`, `api` and `context`: the public functions and classes.
 - `options` (values checked by `option_checks`), `placement`, `runtime_env`: what a call requests.
+- `dag`: graphs of bound calls, which `remote` creates with `bind`.
 - `definitions`: functions, classes and methods with their options, as passed to the engine;
   `signatures`: their parameters, and the check of a call's arguments.
-- `lifecycle`: start and end of the engine, with the configuration of `config`.
+- `lifecycle`: start and end of the engine, with the configuration of `config` and `logging_config`.
 - `engine`: the interface of engines, and this process's engine. Implementations: `embedded` (this
   machine), `inline` (this process), `cluster` (Ray).
 - `refs`: references to values, and their reference counting; `ids`: Ray's classes of ids.
@@ -14,8 +15,9 @@ Files in the order in which a call flows through them:
 - `program_state`: arguments, logging and main module of the program, which its workers take over.
 - `error_frames`: exceptions as bytes; `tracebacks`: without syncline's frames; `error_messages`:
   texts that engines share.
-- `resources`, `cgroups`, `gpus`: amounts, limits and devices of this machine; `node_rows`: nodes
-  with Ray's fields.
+- `resources`, `cgroups`, `gpus`: amounts, limits and devices of this machine; `thread_limits`:
+  threads of libraries in workers; `node_rows`,
+  `state_rows`: nodes and other state with Ray's fields.
 - `termination`: SIGTERM as a notice. `debugger`: `breakpoint()` in workers, with `remote_pdb`, and
   `debug_terminal` for the terminal.
 - `control` and `control_server`: requests to running programs; `host`: sockets, network, terminal;
@@ -23,5 +25,6 @@ Files in the order in which a call flows through them:
 - `state_machine`: base of the state machines; `event_loops`: end of event loops in threads;
   `random_states`: states of the global random generators.
 
-Also: `labels`, `message`, `key_values` (small values that all processes share).
+Also: `labels`, `message`, `key_values` (small values that all processes share); `metrics` of user
+code, `metrics_publisher` and `metrics_text`.
 """

@@ -24,6 +24,7 @@ from typing import Any
 
 from syncline.core import host
 from syncline.core.engine import LISTED, Engine
+from syncline.core.metrics import publisher
 
 Arguments = Mapping[str, Any]
 Handler = Callable[[str, Arguments], object]
@@ -48,7 +49,7 @@ _RETRY_S = 0.1
 
 
 class EngineHandler:
-    """Handler of the subject "engine": nodes, resources, actors, tasks and statistics."""
+    """Handler of the subject "engine": nodes, resources, actors, tasks, metrics and statistics."""
 
     def __init__(self, engine: Engine) -> None:
         self._actions: dict[str, Callable[[Arguments], object]] = {
@@ -59,6 +60,7 @@ class EngineHandler:
             },
             "actors": lambda arguments: asdict(engine.actors(_limit(arguments))),
             "tasks": lambda arguments: asdict(engine.tasks(_limit(arguments))),
+            "metrics": lambda _: publisher.text(engine),
             "statistics": lambda _: {
                 part: asdict(counters) for part, counters in engine.statistics().items()
             },

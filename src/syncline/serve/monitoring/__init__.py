@@ -11,7 +11,7 @@ Data flows from the processes that handle requests to the controller, which writ
 - `history`: one line per deployment and second from the reports; pure
 - `request_traces`: slow requests, from the parts that proxies and replicas measured; pure
 - `recorder`: the run directory `serve-NAME`, written by a thread of the controller
-- `metrics`, `metrics_text`: Prometheus metrics from the reports; pure
+- `metrics`: Prometheus metrics from the reports; pure
 
 The hot path appends a number to a list and compares another one with a limit; all else happens once
 a second, in the reporter of each process.

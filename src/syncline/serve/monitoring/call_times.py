@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from time import perf_counter
 from typing import Protocol
 
+from syncline.core.metrics_text import UserMetric
 from syncline.core.tracebacks import user_traceback
 from syncline.serve.monitoring.histogram import Samples, Times
 from syncline.serve.monitoring.reports import (
@@ -16,7 +17,6 @@ from syncline.serve.monitoring.reports import (
     FailedCall,
     ReplicaReport,
     SlowCall,
-    UserMetric,
 )
 from syncline.serve.monitoring.slowest import KEPT, Slowest, period_of
 from syncline.serve.wire.routes import DeploymentId

@@ -10,18 +10,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
+from syncline.core.metrics_text import Family, HistogramValue, Kind, UserMetric
 from syncline.serve.controller.events import RecordEvent
 from syncline.serve.controller.messages import ServeDetails
 from syncline.serve.monitoring.histogram import NO_TIMES, Times
-from syncline.serve.monitoring.reports import (
-    BatchTimes,
-    HistogramValue,
-    ProxyReport,
-    ReplicaReport,
-    UserMetric,
-)
+from syncline.serve.monitoring.reports import BatchTimes, ProxyReport, ReplicaReport
 from syncline.serve.wire.routes import DeploymentId
 
 PREFIX = "syncline_serve_"
@@ -34,23 +29,6 @@ BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 MOST_SERIES = 2_000
 """Series of user metrics per replica."""
 _BOUNDS_S = tuple(bound / 1e3 for bound in LATENCY_BOUNDS_MS)
-
-Labels = tuple[tuple[str, str], ...]
-Kind = Literal["counter", "gauge", "histogram"]
-
-
-@dataclass(kw_only=True)
-class Family:
-    """All series of one metric."""
-
-    name: str
-    kind: Kind
-    help: str
-    series: list[tuple[Labels, float | HistogramValue]] = field(default_factory=list)
-
-    def add(self, value: float | HistogramValue, **labels: object) -> None:
-        """Add a series."""
-        self.series.append((tuple((name, str(text)) for name, text in labels.items()), value))
 
 
 @dataclass(kw_only=True)

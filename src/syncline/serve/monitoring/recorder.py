@@ -30,6 +30,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from syncline import settings
+from syncline.core.metrics_text import metrics_text
 from syncline.runs.annotations import delete_run
 from syncline.runs.record_files import LocalFiles
 from syncline.runs.rotating_lines import RotatingLines
@@ -41,7 +42,6 @@ from syncline.serve.controller.messages import ServeDetails
 from syncline.serve.logging_config import LoggingConfig
 from syncline.serve.monitoring.history import RESOLUTIONS, History
 from syncline.serve.monitoring.metrics import Metrics
-from syncline.serve.monitoring.metrics_text import metrics_text
 from syncline.serve.monitoring.reports import ProxyReport, RecordTo, ReplicaReport
 from syncline.serve.monitoring.request_traces import RequestTraces
 from syncline.serve.wire.routes import DeploymentId

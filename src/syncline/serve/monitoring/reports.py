@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Literal
 
 from syncline.core.message import Message
+from syncline.core.metrics_text import UserMetric
 from syncline.records import dataclass
 from syncline.serve.logging_config import LoggingConfig
 from syncline.serve.monitoring.histogram import NO_TIMES, Times
@@ -88,27 +88,6 @@ class BatchTimes:
     """Seconds that items waited for their batch to begin."""
     run: Times
     """Seconds that batches took."""
-
-
-class UserMetric(Message):
-    """A metric of `serve.metrics` in one replica."""
-
-    name: str
-    kind: Literal["counter", "gauge", "histogram"]
-    description: str
-    series: tuple[tuple[tuple[tuple[str, str], ...], float | HistogramValue], ...]
-    """Tags as pairs, and the value since the start of the process."""
-
-
-@dataclass(frozen=True)
-class HistogramValue:
-    """Value of a histogram with bounds that the user chose."""
-
-    bounds: tuple[float, ...]
-    counts: tuple[int, ...]
-    """Observations up to each bound and above the one before; the last are above all bounds."""
-    total: float
-    """Sum of the observations."""
 
 
 class ReplicaReport(Message):

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Callable
 from typing import Protocol
 
-from syncline.serve.monitoring.metrics_text import CONTENT_TYPE as METRICS_TYPE
+from syncline.core.metrics_text import CONTENT_TYPE as METRICS_TYPE
 from syncline.serve.proxy.limits import HttpLimits
 from syncline.serve.proxy.responses import LocalResponse
 from syncline.serve.proxy.routes import RouteTable

@@ -7,7 +7,7 @@
 
 `suite` has the base class and the fixture. The topics are `tasks`, `generators`, `objects`,
 `actors`, `async_actors`, `errors`, `cancelling`, `resources`, `placement`, `environments`,
-`machine`, `listings`, `utilities`, `pools`, `torch_collectives`, `metrics`, `crashes` and
+`machine`, `listings`, `graphs`, `utilities`, `pools`, `torch_collectives`, `metrics`, `crashes` and
 `terminating`. Not covered: features of a single engine, such as the moment at which memory is
 freed.
 """
@@ -23,13 +23,19 @@ from syncline.testing.conformance.crashes import ActorCrashes, TaskCrashes
 from syncline.testing.conformance.environments import Environments
 from syncline.testing.conformance.errors import Errors, Exits
 from syncline.testing.conformance.generators import ActorGenerators, Generators
+from syncline.testing.conformance.graphs import AwaitedGraphs, Graphs
 from syncline.testing.conformance.listings import Listings
 from syncline.testing.conformance.machine import Machine
 from syncline.testing.conformance.metrics import Metrics
 from syncline.testing.conformance.objects import Objects, Waiting, WaitingForWork
 from syncline.testing.conformance.placement import PlacementGroups
 from syncline.testing.conformance.pools import JoblibBackends, ProcessPools
-from syncline.testing.conformance.resources import HeldResources, ResourceBooks, VisibleGpus
+from syncline.testing.conformance.resources import (
+    HeldResources,
+    LibraryThreads,
+    ResourceBooks,
+    VisibleGpus,
+)
 from syncline.testing.conformance.suite import EngineOptions, EngineTraits, Suite, tests_for
 from syncline.testing.conformance.tasks import NestedTasks, ParallelTasks, Retries, Tasks
 from syncline.testing.conformance.terminating import Terminating
@@ -59,10 +65,13 @@ SUITES: tuple[type[Suite], ...] = (
     ResourceBooks,
     VisibleGpus,
     HeldResources,
+    LibraryThreads,
     PlacementGroups,
     Environments,
     Machine,
     Listings,
+    Graphs,
+    AwaitedGraphs,
     ActorPools,
     Queues,
     ProcessPools,

@@ -293,7 +293,7 @@ def recv_multigpu(
 
 def synchronize(gpu_id: int) -> None:
     """Wait for the work of a GPU of this process."""
-    load("torch.cuda", purpose="`synchronize`", install="torch").synchronize(gpu_id)
+    _torch_group().synchronize(gpu_id)
 
 
 def _only(tensors: Sequence[Any]) -> Any:

@@ -39,6 +39,11 @@ def is_available(backend: str) -> bool:
     return dist.is_available() and dist.is_gloo_available()
 
 
+def synchronize(gpu_id: int) -> None:
+    """Wait for the work of a GPU of this process."""
+    torch.cuda.synchronize(gpu_id)
+
+
 class TorchGroup:
     """A group of `world_size` ranks. Blocks until all ranks have joined.
 

@@ -1,16 +1,59 @@
-"""The Prometheus text format (version 0.0.4) of metric families. Pure."""
+"""Families of metrics, and their text in the Prometheus format (version 0.0.4). Pure."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import field
+from typing import Literal
 
-from syncline.serve.monitoring.metrics import Family, Labels
-from syncline.serve.monitoring.reports import HistogramValue
+from syncline.core.message import Message
+from syncline.records import dataclass
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_:]")
 _NOT_IN_LABELS = re.compile(r"[^a-zA-Z0-9_]")
+
+
+Kind = Literal["counter", "gauge", "histogram"]
+Labels = tuple[tuple[str, str], ...]
+Tags = Labels
+"""Labels that user code gave."""
+
+
+@dataclass(frozen=True)
+class HistogramValue:
+    """Value of a histogram with bounds that the user chose."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    """Observations up to each bound and above the one before; the last are above all bounds."""
+    total: float
+    """Sum of the observations."""
+
+
+class UserMetric(Message):
+    """A metric of user code in one process."""
+
+    name: str
+    kind: Kind
+    description: str
+    series: tuple[tuple[Tags, float | HistogramValue], ...]
+    """Tags as pairs, and the value since the start of the process."""
+
+
+@dataclass(kw_only=True)
+class Family:
+    """All series of one metric."""
+
+    name: str
+    kind: Kind
+    help: str
+    series: list[tuple[Labels, float | HistogramValue]] = field(default_factory=list)
+
+    def add(self, value: float | HistogramValue, **labels: object) -> None:
+        """Add a series."""
+        self.series.append((tuple((name, str(text)) for name, text in labels.items()), value))
 
 
 def metrics_text(families: Iterable[Family]) -> str:

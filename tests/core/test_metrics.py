@@ -5,9 +5,9 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from syncline.serve import metrics
-from syncline.serve.metrics import Counter, Gauge, Histogram
-from syncline.serve.monitoring.reports import HistogramValue
+from syncline.core import metrics
+from syncline.core.metrics import Counter, Gauge, Histogram
+from syncline.core.metrics_text import HistogramValue
 
 _names = itertools.count()
 WRONG: Any = 1

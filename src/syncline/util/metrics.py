@@ -1,0 +1,22 @@
+"""Metrics of user code: `Counter`, `Gauge` and `Histogram`, in the driver, tasks, actors, workers.
+
+    requests = Counter("requests", "Requests so far", tag_keys=("model",))
+    requests.inc(tags={"model": "a"})
+
+Values reach the program within a tenth of a second. `syncline dashboard` serves those of all
+programs of this machine at `/metrics` and shows them on the page of their program; `text` returns
+them in the program. Counters and histograms are summed over processes; a gauge has the label
+`worker_id`. Metrics of replicas of serve are in the metrics of serve.
+"""
+
+from __future__ import annotations
+
+from syncline.core.lifecycle import ensure_engine
+from syncline.core.metrics import Counter, Gauge, Histogram, publisher
+
+__all__ = ["Counter", "Gauge", "Histogram", "text"]
+
+
+def text() -> str:
+    """Return the metrics of all processes of this engine in the Prometheus format."""
+    return publisher.text(ensure_engine())
