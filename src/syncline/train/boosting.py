@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
+from syncline.core import thread_limits
 from syncline.core.cgroups import cpu_count
 from syncline.train import metric_values
 from syncline.train.checkpoint import Checkpoint
@@ -126,7 +127,9 @@ def share_cores() -> None:
     """
     neighbours = get_session("boosting.share_cores").local_world_size
     if neighbours > 1:
-        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cpu_count() // neighbours)))
+        thread_limits.limit(thread_limits.threads_for(cpu_count() // neighbours))
+    else:
+        thread_limits.lift()
 
 
 def refuse_older_form(trainer: str, **arguments: object) -> None:

@@ -73,6 +73,8 @@ class TaskContext:
     """The placement group that submitted tasks inherit, or 0."""
     resources: tuple[tuple[str, float], ...] = ()
     gpu_ids: tuple[str, ...] = ()
+    threads: int = 1
+    """Value of OMP_NUM_THREADS."""
     record: bytes | None = None
     """The pickled `ActorRecord`."""
 
@@ -378,6 +380,9 @@ class EmbeddedEngine(Engine):
 
     def task_of(self, id: int) -> int:
         return m.task_of(id)
+
+    def free(self, refs: Sequence[AnyRef]) -> None:
+        self._connection.request("free", [ref.id for ref in refs])
 
     # -- placement groups
 

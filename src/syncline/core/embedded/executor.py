@@ -17,7 +17,7 @@ from types import FrameType, GeneratorType
 from typing import Any
 
 from syncline import faults, settings
-from syncline.core import termination
+from syncline.core import termination, thread_limits
 from syncline.core.embedded import messages as m
 from syncline.core.embedded.actor_executor import ActorExecutor
 from syncline.core.embedded.engine import CURRENT, ActorExit, CurrentTask, TaskContext
@@ -63,6 +63,7 @@ class Executor:
         self._actor: ActorExecutor | None = None
         self._packer = ResultPacker(connection, new_id)
         self._gpu_ids: tuple[str, ...] | None = None
+        self._threads = 0
         self.context = TaskContext()
         """Context of this process: its actor or its latest task. For threads of user code."""
 
@@ -190,7 +191,7 @@ class Executor:
         outcome = Outcome(task_id)
         try:
             function = self.load(definition.function_id)
-            self._use_gpus(gpu_ids)
+            self._use(self.context)
             positional, keyword = load_arguments(args, arg_values)
             try:
                 self._running = task_id
@@ -249,6 +250,7 @@ class Executor:
             captured_group_id=spec.group[0] if spec.group and spec.captures else 0,
             resources=spec.resources,
             gpu_ids=gpu_ids,
+            threads=thread_limits.threads_for(dict(spec.resources).get("CPU")),
             record=spec.record,
         )
         failed: bytes | None = None
@@ -257,7 +259,7 @@ class Executor:
         termination.prepare()
         try:
             cls = self.load(spec.class_id)
-            self._use_gpus(gpu_ids)
+            self._use(context)
             positional, keyword = load_arguments(args, arg_values)
             actor = ActorExecutor(self._connection, self._packer, spec, context)
             actor.construct(cls, positional, keyword)
@@ -289,6 +291,7 @@ class Executor:
                 captured_group_id=group if definition.captures else 0,
                 resources=definition.resources,
                 gpu_ids=gpu_ids,
+                threads=thread_limits.threads_for(dict(definition.resources).get("CPU")),
             )
         return context
 
@@ -306,8 +309,12 @@ class Executor:
             self._program.code_loaded()
         return function
 
-    def _use_gpus(self, gpu_ids: tuple[str, ...]) -> None:
-        if gpu_ids != self._gpu_ids:
-            self._gpu_ids = gpu_ids
+    def _use(self, context: TaskContext) -> None:
+        """Let libraries find the GPUs and the number of CPUs of a task or actor."""
+        if context.gpu_ids != self._gpu_ids:
+            self._gpu_ids = context.gpu_ids
             if not settings.keeps_cuda_visible_devices():
-                os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpu_ids)
+                os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(context.gpu_ids)
+        if context.threads != self._threads:
+            self._threads = context.threads
+            thread_limits.limit(context.threads)

@@ -15,6 +15,8 @@ from syncline.exceptions import ActorUnschedulableError, TaskUnschedulableError
 from syncline.testing.conformance.suite import Suite
 from syncline.testing.tasks import await_free, get, gpu_ids, one, wait_for
 from syncline.testing.waiting import eventually
+from syncline.util import placement_group, remove_placement_group
+from syncline.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 
 @syncline.remote
@@ -189,3 +191,35 @@ class HeldResources(Suite):
         assert get([one.remote() for _ in range(5)]) == [1] * 5
         Path(go).touch()
         get(held)
+
+
+class LibraryThreads(Suite):
+    """Threads of libraries in workers."""
+
+    needs = ("processes",)
+
+    def test_threads_of_libraries_follow_the_number_of_cpus(self) -> None:
+        @syncline.remote
+        def threads() -> str | None:
+            return os.environ.get("OMP_NUM_THREADS")
+
+        @syncline.remote
+        class Actor:
+            def __init__(self) -> None:
+                self.at_start = os.environ.get("OMP_NUM_THREADS")
+
+            def threads(self) -> str | None:
+                return self.at_start
+
+        group = placement_group([{"CPU": 2}])
+        inside = {"scheduling_strategy": PlacementGroupSchedulingStrategy(group)}
+        for options, expected in (
+            ({}, "1"),
+            ({"num_cpus": 0.5}, "1"),
+            ({"num_cpus": 2}, "2"),
+            ({"num_cpus": 2, **inside}, "2"),
+            ({"runtime_env": {"env_vars": {"OMP_NUM_THREADS": "7"}}}, "7"),
+        ):
+            assert get(threads.options(**options).remote()) == expected
+            assert get(Actor.options(**options).remote().threads.remote()) == expected
+        remove_placement_group(group)

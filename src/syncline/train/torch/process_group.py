@@ -24,6 +24,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
 from syncline import settings
+from syncline.core import thread_limits
 from syncline.core.host import interface_of
 from syncline.train.backend import LOOPBACK, GroupPlan, choose_backend, leave_within
 from syncline.train.session import TrainSession, get_session
@@ -145,13 +146,13 @@ def limit_threads(local_world_size: int) -> None:
     Calls torch explicitly, since a process forked after `import torch` no longer reads the
     variable.
     """
-    wanted = settings.environment("OMP_NUM_THREADS")
+    wanted = thread_limits.of_program()
     if wanted is not None and wanted.isdigit():
         torch.set_num_threads(max(1, int(wanted)))
     elif local_world_size > 1:
         torch.set_num_threads(max(1, torch.get_num_threads() // local_world_size))
     # For other libraries: Accelerate would use all cores of the machine.
-    os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))
+    thread_limits.limit(torch.get_num_threads())
 
 
 def enter_group(session: TrainSession, plan: GroupPlan) -> None:
