@@ -1,5 +1,7 @@
 """The cluster page without a browser: its elements as programs and clusters change."""
 
+from dataclasses import replace
+
 import pytest
 from nicegui import Client, ui
 from nicegui.elements.mixins.text_element import TextElement
@@ -123,6 +125,15 @@ def test_a_program_is_shown_with_its_actors_and_tasks_as_plain_text(shown):
     (running,) = shown.rows("Running tasks")
     assert running["since:text"] == "10 s"
     assert not any(isinstance(element, ui.html) for element in shown.elements())
+
+
+def test_metrics_of_user_code_are_shown_without_buckets(shown):
+    text = 'calls{model="a",size="b"} 3\nt_bucket{le="1"} 2\nt_count 2\n<b> 1\n'
+    shown.show(MachineSnapshot(programs=(replace(program(41), metrics=text), program(42))))
+    assert [(row["name"], row["tags"], row["value"]) for row in shown.rows("Metrics")] == [
+        ("calls", "model=a, size=b", "3"),
+        ("t_count", "", "2"),
+    ]
 
 
 def test_programs_come_and_go_the_latest_first(shown):

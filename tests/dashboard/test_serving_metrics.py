@@ -39,6 +39,27 @@ def test_each_sample_gets_its_run_and_each_family_one_head():
     assert text.endswith("\n")
 
 
+def test_metrics_of_programs_join_the_families_of_runs():
+    text = merged({"first": TEXT}, {"41": 'syncline_serve_up{program="x"} 2\n' + TEXT})
+    assert samples(text) == [
+        'syncline_serve_num_http_requests{run="first",application="a",route="/"} 3',
+        'syncline_serve_num_http_requests{program="41",application="a",route="/"} 3',
+        'syncline_serve_up{run="first"} 1',
+        'syncline_serve_up{program="41"} 1',
+    ]
+
+
+def test_label_that_is_added_here_renames_that_of_user_code():
+    text = 'h{program="x",run="y"} 2'
+    assert samples(merged({}, {"41": f"# TYPE h gauge\n{text}"})) == [
+        'h{program="41",exported_program="x",exported_run="y"} 2'
+    ]
+
+
+def test_names_of_the_dashboard_itself_are_taken():
+    assert merged({}, {"41": "# TYPE syncline_run_state gauge\nsyncline_run_state 2"}) == ""
+
+
 def test_histograms_keep_their_suffixes():
     lines = ['h_bucket{le="1"} 2', 'h_bucket{le="+Inf"} 3', "h_sum 4.5", "h_count 3"]
     text = "\n".join(["# HELP h Times", "# TYPE h histogram", *lines])

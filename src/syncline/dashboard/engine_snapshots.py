@@ -19,6 +19,7 @@ from syncline.core import control
 from syncline.core.control import ActionFailed, Program, ProgramUnreachable
 from syncline.core.engine import ActorInfo, ActorListing, TaskCount, TaskInfo, TaskListing
 from syncline.core.resources import HEAD_NODE
+from syncline.dashboard.program_metrics import metrics_of
 from syncline.runs.json_values import Record
 from syncline.runs.secrets import masked_code
 
@@ -76,6 +77,8 @@ class ProgramSnapshot:
     engine: EngineSnapshot | None
     problem: str | None = None
     """Reason why `engine` is None."""
+    metrics: str = ""
+    """Metrics of user code in the Prometheus format."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,12 +113,13 @@ def machine_snapshot() -> MachineSnapshot:
 
 def _program_snapshot(program: Program) -> ProgramSnapshot | None:
     """Query the engine of a program; None if the program has ended since."""
-    engine, problem = None, None
+    engine, problem, metrics = None, None, ""
     if program.subjects is None:
         problem = "The program does not answer: it is stopped or busy."
     else:
         try:
             engine = _engine_of(program)
+            metrics = metrics_of(program)
         except ActionFailed as error:
             problem = f"The program reported an error: {error}"
         except ProgramUnreachable as error:
@@ -134,6 +138,7 @@ def _program_snapshot(program: Program) -> ProgramSnapshot | None:
         started=program.started,
         engine=engine,
         problem=problem,
+        metrics=metrics,
     )
 
 

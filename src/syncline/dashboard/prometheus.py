@@ -1,4 +1,5 @@
-"""Prometheus metrics of running runs, served at `/metrics`, with those of `serving_metrics`.
+"""Prometheus metrics of running runs, served at `/metrics`, with those of `serving_metrics` and
+`program_metrics`.
 
 Values are computed per scrape, and the number of series per run is bounded. Labels are untrusted;
 the client library escapes them. The label of a run is its directory, because names are not unique.
@@ -21,9 +22,10 @@ from prometheus_client.registry import Collector
 
 from syncline import runs
 from syncline.dashboard.formatting import printable
+from syncline.dashboard.program_metrics import program_texts
 from syncline.dashboard.run_index import RunIndex
 from syncline.dashboard.run_query import Key, Row
-from syncline.dashboard.serving_metrics import serving_metrics
+from syncline.dashboard.serving_metrics import merged, serving_texts
 from syncline.dashboard.training_figures import goodput
 from syncline.runs import Run
 from syncline.runs.metric_series import numbers
@@ -75,8 +77,8 @@ class RunMetrics:
     def text(self) -> tuple[bytes, str]:
         """Return the answer and its content type. Blocks: call it in a thread."""
         with self._lock:
-            serving = serving_metrics(self._run_index).encode()
-            return generate_latest(self._registry) + serving, CONTENT_TYPE_PLAIN_0_0_4
+            others = merged(serving_texts(self._run_index), program_texts()).encode()
+            return generate_latest(self._registry) + others, CONTENT_TYPE_PLAIN_0_0_4
 
 
 class RunCollector(Collector):

@@ -1,8 +1,8 @@
 """Metrics of running serves for `/metrics`, from `serve/metrics.prom` of their records.
 
 The controller of a serve writes the text every second; here each sample gets the label `run`, and
-the families of several serves are put together. Records are untrusted: lines that are no samples
-are left out, and sizes are bounded.
+the families of several serves, and of programs (`program_metrics`), are put together. Records are
+untrusted: lines that are no samples are left out, and sizes are bounded.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ MAX_RUNS = 20
 MAX_BYTES = 4_000_000
 """Maximum bytes of one record's metrics."""
 _HEADER = re.compile(r"# (HELP|TYPE) ([a-zA-Z_:][a-zA-Z0-9_:]*) ([^\x00-\x1f]{0,500})")
-_SAMPLE = re.compile(
+SAMPLE = re.compile(
     r"([a-zA-Z_:][a-zA-Z0-9_:]*)"
     r'(?:\{((?:[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\[\\"n])*",?)*)\})? '
     r"([+-]?(?:[0-9.eE+-]+|Inf)|NaN)"
 )
-_RUN = re.compile(r'(?:(?<=^)|(?<=,))run=(?=")')
-"""The label that is added here; one of user code is renamed, as Prometheus does."""
+_ADDED = re.compile(r'(?:(?<=^)|(?<=,))(run|program)=(?=")')
+"""Labels that are added here; those of user code are renamed, as Prometheus does."""
+_OWN = ("syncline_run", "syncline_worker_")
+"""Prefixes of the metrics of `prometheus`."""
 _KINDS = frozenset({"counter", "gauge", "histogram"})
 
 log = logging.getLogger("syncline.dashboard")
@@ -39,8 +41,8 @@ class _Family:
     samples: list[str] = field(default_factory=list)
 
 
-def serving_metrics(run_index: RunIndex) -> str:
-    """Return the metrics of all running serves. Blocks: call it in a thread."""
+def serving_texts(run_index: RunIndex) -> dict[str, str]:
+    """Return the metrics of all running serves by run. Blocks: call it in a thread."""
     texts: dict[str, str] = {}
     rows = [row for row in run_index.running() if row.summary and row.summary.kind == "serve"]
     for row in sorted(rows, key=lambda row: row.listed, reverse=True)[:MAX_RUNS]:
@@ -51,15 +53,19 @@ def serving_metrics(run_index: RunIndex) -> str:
             log.debug("Cannot read the metrics of %r: %s", row.directory, error)
             continue
         texts[printable(row.directory, 120)] = data.decode("utf-8", "replace")
-    return merged(texts)
+    return texts
 
 
-def merged(texts: Mapping[str, str]) -> str:
-    """Return the families of several texts together, with the key of each as the label `run`."""
+def merged(runs: Mapping[str, str], programs: Mapping[str, str] | None = None) -> str:
+    """Return the families of several texts together.
+
+    The key of each is the label `run` or `program`.
+    """
     families: dict[str, _Family] = {}
-    for run, text in texts.items():
-        label = run.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
-        _add(families, label, text.split("\n"))
+    for name, texts in (("run", runs), ("program", programs or {})):
+        for key, text in texts.items():
+            value = key.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+            _add(families, f'{name}="{value}"', text.split("\n"))
     lines: list[str] = []
     for name, family in families.items():
         if family.samples:
@@ -68,21 +74,22 @@ def merged(texts: Mapping[str, str]) -> str:
     return "\n".join([*lines, ""]) if lines else ""
 
 
-def _add(families: dict[str, _Family], run: str, lines: Iterable[str]) -> None:
+def _add(families: dict[str, _Family], added: str, lines: Iterable[str]) -> None:
     current = ""
     for line in lines:
         header = _HEADER.fullmatch(line)
         if header is not None:
-            current = header[2]
+            current = header[2] if not header[2].startswith(_OWN) else ""
+            if not current:
+                continue
             family = families.setdefault(current, _Family())
             if header[1] == "HELP":
                 family.help = header[3]
             elif header[3] in _KINDS:
                 family.kind = header[3]
             continue
-        sample = _SAMPLE.fullmatch(line)
+        sample = SAMPLE.fullmatch(line)
         if sample is not None and current and sample[1].startswith(current):
-            labels = f'run="{run}"' + (
-                f",{_RUN.sub('exported_run=', sample[2])}" if sample[2] else ""
-            )
+            own = _ADDED.sub(r"exported_\1=", sample[2] or "")
+            labels = f"{added},{own}" if own else added
             families[current].samples.append(f"{sample[1]}{{{labels}}} {sample[3]}")

@@ -22,6 +22,7 @@ from syncline.dashboard.engine_snapshots import (
 )
 from syncline.dashboard.formatting import amount, duration, percent
 from syncline.dashboard.pages.run_view import in_thread
+from syncline.dashboard.program_metrics import metric_rows
 from syncline.dashboard.widgets import Column
 
 NOTHING = (
@@ -65,6 +66,11 @@ RUNNING = (
     Column(name="pid", label="Process", number=True),
     Column(name="node", label="Node", minor=True),
     Column(name="since", label="Running for", number=True),
+)
+METRICS = (
+    Column(name="name", label="Metric", yielding=True),
+    Column(name="tags", label="Tags", yielding=True),
+    Column(name="value", label="Value", number=True),
 )
 
 
@@ -155,11 +161,16 @@ class ProgramPanel:
             )
             self._problem = widgets.note("", "warning")
             self._engine = EnginePanel(with_nodes=False)
+            with widgets.Expandable("Metrics", opened=True) as self._metrics_panel:
+                self._metrics = widgets.DataTable(METRICS, row_key="id", label="Metrics")
 
     def show(self, program: ProgramSnapshot, now: float) -> None:
         """Show a snapshot."""
         self._problem.show(program.problem or "")
         self._engine.show(program.engine, now)
+        rows = metric_rows(program.metrics)
+        self._metrics_panel.element.visible = bool(rows)
+        self._metrics.set(rows)
 
 
 class EnginePanel:
