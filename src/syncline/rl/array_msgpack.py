@@ -1,7 +1,7 @@
-"""msgpack with NumPy arrays, in the format of the library `msgpack_numpy`, which is not needed.
+"""msgpack with NumPy arrays, compatible with `msgpack_numpy` but independent of it.
 
-Covered: arrays and scalars of all dtypes but object, complex numbers, and Python's own types that
-msgpack knows. Tuples come back as lists.
+Covered: arrays and scalars of all dtypes except object, complex numbers, and the Python types that
+msgpack supports. Tuples are loaded as lists.
 """
 
 from __future__ import annotations

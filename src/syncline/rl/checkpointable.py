@@ -2,13 +2,13 @@
 
 Layout of a directory, the same as RLlib's:
 
-    metadata.json               for people, and for errors; algorithms call it rllib_checkpoint.json
+    metadata.json               description for people; rllib_checkpoint.json in algorithms
     class_and_ctor_args.pkl     the class and the arguments of its constructor
-    state.pkl | state.msgpack   the state without components; modules call it module_state
+    state.pkl | state.msgpack   the state without components; module_state in modules
     COMPONENT/...               a directory of the same layout for each component
 
-Covered: atomic writes, URIs, components by path, classes that moved, checkpoints of RLlib whose
-classes exist here. Not covered: the content of states, which each class defines.
+Covered: atomic writes, URIs, components by path, classes that moved, checkpoints of RLlib with
+classes that exist here. Not covered: the content of states, which each class defines.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ StateDict: TypeAlias = dict[str, Any]
 CheckpointableT = TypeVar("CheckpointableT", bound="Checkpointable")
 
 CHECKPOINT_VERSION = "2.1"
-"""Version of the layout, as RLlib counts."""
+"""Version of the layout, in RLlib's numbering."""
 _STAGED = f"{files.TEMPORARY_PREFIX}checkpoint-"
 
 
 class Checkpointable(abc.ABC):
     """A component that can be saved to a directory and restored from it.
 
-    Subclasses implement `get_state`, `set_state` and `get_ctor_args_and_kwargs`, and, if they
-    consist of components with directories of their own, `get_checkpointable_components`. A state
-    contains NumPy arrays rather than tensors, so that it can be read without a framework.
+    Subclasses implement `get_state`, `set_state` and `get_ctor_args_and_kwargs`. If they consist of
+    components with separate directories, they also implement `get_checkpointable_components`. A
+    state contains NumPy arrays rather than tensors, so that it can be read without a framework.
     """
 
     STATE_FILE_NAME = "state"
-    """Name of the state's file without extension."""
+    """Name of the state file without extension."""
     CLASS_AND_CTOR_ARGS_FILE_NAME = "class_and_ctor_args.pkl"
     """Name of the file with the class and its constructor's arguments."""
     METADATA_FILE_NAME = "metadata.json"
@@ -73,18 +73,18 @@ class Checkpointable(abc.ABC):
 
     @abc.abstractmethod
     def set_state(self, state: StateDict) -> None:
-        """Set the state; parts that `state` lacks stay as they are."""
+        """Set the state; parts that are missing in `state` do not change."""
 
     @abc.abstractmethod
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the positional and keyword arguments that construct an equal object."""
 
     def get_checkpointable_components(self) -> list[tuple[str, Any]]:
-        """Return the names of the components with the components (`Checkpointable` themselves)."""
+        """Return pairs of component name and component, each a `Checkpointable`."""
         return []
 
     def get_metadata(self) -> dict[str, Any]:
-        """Return what `METADATA_FILE_NAME` contains; JSON values only."""
+        """Return the content of `METADATA_FILE_NAME`; JSON values only."""
         return {
             "class_and_ctor_args_file": self.CLASS_AND_CTOR_ARGS_FILE_NAME,
             "state_file": self.STATE_FILE_NAME,
@@ -102,12 +102,12 @@ class Checkpointable(abc.ABC):
     ) -> str:
         """Save to a directory and return its path.
 
-        A local checkpoint is complete or absent: it is written beside `path`, flushed to the disk
-        and renamed. A checkpoint that exists there is replaced; files that are no part of it stay.
+        A local checkpoint is complete or absent: it is written next to `path`, flushed to disk and
+        renamed. It replaces an existing checkpoint but keeps unrelated files in the directory.
 
         Args:
             path: Directory or URI; a new temporary directory if None.
-            state: State to save instead of `get_state()`; components that it lacks are left out.
+            state: State to save instead of `get_state()`; missing components are not saved.
             filesystem: Filesystem of `path`; by default derived from it.
             use_msgpack: Write states as msgpack instead of pickle.
         """
@@ -164,14 +164,14 @@ class Checkpointable(abc.ABC):
         filesystem: FileSystem | None = None,
         **kwargs: Any,
     ) -> None:
-        """Set the state that was saved to a directory.
+        """Restore the state that was saved to a directory.
 
         Args:
             path: Directory or URI of a checkpoint.
-            component: Path of the component to restore, such as "learner_group/learner"; `path` is
-                then a checkpoint of this component, and everything else stays as it is.
+            component: Path of a single component to restore, such as "learner_group/learner";
+                `path` is then a checkpoint of this component.
             filesystem: Filesystem of `path`; by default derived from it.
-            **kwargs: Passed on to the components.
+            **kwargs: Passed to the components.
 
         Raises:
             FileNotFoundError: The directory does not exist or contains no state.
@@ -179,7 +179,7 @@ class Checkpointable(abc.ABC):
         """
         filesystem, source = _locate(path, filesystem)
         if not files.is_directory(filesystem, source):
-            raise FileNotFoundError(f"There is no checkpoint: the directory {source!r} is missing.")
+            raise FileNotFoundError(f"The checkpoint directory {source!r} does not exist.")
         if component is not None:
             self._restore_component(component, source, filesystem, **kwargs)
             return
@@ -192,7 +192,7 @@ class Checkpointable(abc.ABC):
         self, path: str, source: str, filesystem: FileSystem, **kwargs: Any
     ) -> None:
         components = dict(self.get_checkpointable_components())
-        # Names may contain slashes, so the longest name that matches is the component.
+        # Names may contain slashes, so the longest matching name is the component.
         for name in sorted(components, key=len, reverse=True):
             if path == name or path.startswith(f"{name}/"):
                 components[name].restore_from_path(
@@ -208,7 +208,7 @@ class Checkpointable(abc.ABC):
     def _restore_components(
         self, filesystem: FileSystem, source: str, *, without: Collection[str], **kwargs: Any
     ) -> frozenset[str]:
-        """Restore the components that the checkpoint contains; return the names of all."""
+        """Restore the components in the checkpoint; return the names of all components."""
         components = dict(self.get_checkpointable_components())
         for name, component in components.items():
             directory = files.join(source, name)
@@ -219,14 +219,14 @@ class Checkpointable(abc.ABC):
     def saved_state(
         self, path: str | os.PathLike[str] | Checkpoint, filesystem: FileSystem | None = None
     ) -> StateDict:
-        """Return the state in a checkpoint, without those of its components.
+        """Return the state in a checkpoint without the states of its components.
 
         Raises:
-            FileNotFoundError: There is no checkpoint.
+            FileNotFoundError: The checkpoint does not exist.
         """
         filesystem, source = _locate(path, filesystem)
         if not files.is_directory(filesystem, source):
-            raise FileNotFoundError(f"There is no checkpoint: the directory {source!r} is missing.")
+            raise FileNotFoundError(f"The checkpoint directory {source!r} does not exist.")
         return self._read_state(filesystem, source)
 
     def _read_state(self, filesystem: FileSystem, source: str) -> StateDict:
@@ -237,7 +237,7 @@ class Checkpointable(abc.ABC):
         pickled = files.read_bytes(filesystem, f"{path}.pkl")
         if pickled is None:
             raise FileNotFoundError(
-                f"{source!r} is no checkpoint of {type(self).__name__}: it contains neither "
+                f"{source!r} is not a checkpoint of {type(self).__name__}: it contains neither "
                 f"{self.STATE_FILE_NAME}.pkl nor {self.STATE_FILE_NAME}.msgpack. To restore only a "
                 "component, pass `component=...`."
             )
@@ -255,14 +255,14 @@ class Checkpointable(abc.ABC):
         Args:
             path: Directory, URI or `Checkpoint`.
             filesystem: Filesystem of `path`; by default derived from it.
-            **kwargs: Arguments of the constructor that replace the saved ones; if the saved class
-                cannot be loaded, all arguments of the constructor of the class on which this method
-                is called. Further arguments are passed to `restore_from_path`.
+            **kwargs: Constructor arguments that replace the saved ones; if the saved class cannot
+                be loaded, all constructor arguments of the class on which this method is called.
+                Other arguments are passed to `restore_from_path`.
 
         Raises:
-            FileNotFoundError: There is no checkpoint.
+            FileNotFoundError: The checkpoint does not exist.
             ValueError: The saved class is not a subclass of the class on which this is called.
-            ImportError: The saved class cannot be loaded, and no arguments were given.
+            ImportError: The saved class cannot be loaded, and no constructor arguments were passed.
         """
         filesystem, source = _locate(path, filesystem)
         try:
@@ -285,10 +285,10 @@ class Checkpointable(abc.ABC):
     def saved_arguments(
         cls, path: str | os.PathLike[str] | Checkpoint, filesystem: FileSystem | None = None
     ) -> tuple[type, tuple[Any, ...], dict[str, Any]]:
-        """Return the class in a checkpoint, and the arguments of its constructor.
+        """Return the class in a checkpoint and its constructor arguments.
 
         Raises:
-            FileNotFoundError: There is no checkpoint.
+            FileNotFoundError: The checkpoint does not exist.
             ImportError: The class cannot be loaded.
         """
         filesystem, source = _locate(path, filesystem)
@@ -297,7 +297,7 @@ class Checkpointable(abc.ABC):
         )
         if content is None:
             raise FileNotFoundError(
-                f"{source!r} is no checkpoint: {cls.CLASS_AND_CTOR_ARGS_FILE_NAME} is missing."
+                f"{source!r} is not a checkpoint: {cls.CLASS_AND_CTOR_ARGS_FILE_NAME} is missing."
             )
         saved = read_pickle(content, source)
         args, keywords = saved["ctor_args_and_kwargs"]
@@ -318,7 +318,7 @@ class Checkpointable(abc.ABC):
     def _get_subcomponents(
         self, name: str, components: str | Collection[str] | None
     ) -> list[str] | None:
-        """Return the components below `name`, relative to it; None if there are none."""
+        """Return the components below `name`, relative to it, or None."""
         below = [
             each[len(name) + 1 :] for each in _names(components) if each.startswith(f"{name}/")
         ]
@@ -326,10 +326,10 @@ class Checkpointable(abc.ABC):
 
 
 def read_pickle(data: bytes, origin: str) -> Any:
-    """Unpickle; names of RLlib's modules stand for the modules here.
+    """Unpickle, and load syncline's classes for RLlib's.
 
     Raises:
-        ImportError: A class cannot be loaded; the text names it, and the remedy.
+        ImportError: A class cannot be loaded; the message names it and a remedy.
     """
     unpickler = _Unpickler(io.BytesIO(data))
     try:
@@ -348,7 +348,7 @@ def read_pickle(data: bytes, origin: str) -> Any:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Unpickler that finds RLlib's classes here and remembers a name that it does not find."""
+    """Unpickler that maps RLlib's classes to syncline's and remembers a missing name."""
 
     missing: tuple[str, str] | None = None
 
@@ -371,7 +371,7 @@ def _construct(
     saved: Mapping[str, Any],
     given: Mapping[str, Any],
 ) -> tuple[CheckpointableT, dict[str, Any]]:
-    """Construct with the saved arguments, replaced by the given ones; return what is left."""
+    """Construct with the saved arguments updated by `kwargs`; return the unused arguments too."""
     parameters = inspect.signature(cls).parameters
     positional, keywords, rest = list(args), dict(saved), {}
     takes_all = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
@@ -387,8 +387,8 @@ def _construct(
 
 
 def _publish(filesystem: FileSystem, staged: str, target: str, metadata_file: str) -> None:
-    """Rename a complete directory to `target`; entries there that belong to no checkpoint stay."""
-    with suppress(OSError):  # a missing or empty directory
+    """Rename a complete directory to `target`, but keep unrelated entries of `target`."""
+    with suppress(OSError):  # missing or empty directory
         os.rename(staged, target)
         return
     replaced = {*os.listdir(staged), *_entries_of_checkpoint(target, metadata_file)}
@@ -400,7 +400,7 @@ def _publish(filesystem: FileSystem, staged: str, target: str, metadata_file: st
 
 
 def _entries_of_checkpoint(directory: str, metadata_file: str) -> list[str]:
-    """Return the names that the checkpoint in `directory` consists of."""
+    """Return the names of the checkpoint's entries in `directory`."""
     try:
         with open(files.join(directory, metadata_file), encoding="utf-8") as file:
             metadata = json.load(file)
@@ -411,7 +411,7 @@ def _entries_of_checkpoint(directory: str, metadata_file: str) -> list[str]:
 
 
 def _link(source: str, target: str) -> None:
-    """Make a file or directory appear under another name, without copying where possible."""
+    """Link or copy a file or directory to another name."""
 
     def link(one: str, other: str) -> None:
         try:

@@ -97,7 +97,7 @@ def test_unknown_names_and_other_trainables_are_refused():
     with pytest.raises(TuneError, match="'PPOO'. Did you mean 'PPO'"):
         registry.get_algorithm_class("PPOO")
     tune.register_trainable("not_an_algorithm", lambda config: None)
-    with pytest.raises(TypeError, match="'not_an_algorithm'.*no algorithm"):
+    with pytest.raises(TypeError, match="'not_an_algorithm'.*not a reinforcement learning algorithm"):
         registry.get_algorithm_class("not_an_algorithm")
 
 
@@ -111,7 +111,7 @@ def test_imports_of_retired_algorithms_name_their_replacement(path, name, suffix
 
 
 def test_import_statement_of_a_retired_algorithm_shows_the_replacement():
-    with pytest.raises(ImportError, match=r"MAML is an algorithm of older releases.*Use PPO"):
+    with pytest.raises(ImportError, match=r"MAML is an algorithm from older releases.*Use PPO"):
         exec("from syncline.rllib.algorithms.maml import MAML")
 
 

@@ -98,7 +98,7 @@ def test_required_argument_that_is_never_given():
 def test_unknown_hook_and_wrong_class():
     with pytest.raises(ValueError, match="'on_episode_ends'. Did you mean 'on_episode_end'"):
         CallbackList(None, {"on_episode_ends": print})
-    with pytest.raises(TypeError, match="no RLlibCallback"):
+    with pytest.raises(TypeError, match="not an RLlibCallback"):
         CallbackList(dict)
 
 

@@ -110,7 +110,7 @@ def test_fragment_lengths_sum_up_to_the_batch():
         ({"gamma": 1.5}, "gamma=1.5"),
         ({"num_env_runners": -1}, "num_env_runners=-1"),
         ({"minibatch_size": 100, "train_batch_size_per_learner": 50}, "minibatch_size=100.*50"),
-        ({"lr": [[5, 0.1]]}, "begin with 0"),
+        ({"lr": [[5, 0.1]]}, "start at 0"),
         ({"evaluation_parallel_to_training": True}, "evaluation_num_env_runners"),
         ({"policies_to_train": ["default"]}, "default_policy"),
         (

@@ -99,7 +99,7 @@ def test_unknown_names(name, message):
 def test_other_wrong_values():
     with pytest.raises(ValueError, match="No environment is set"):
         resolve_env(None)
-    with pytest.raises(TypeError, match="an environment that exists already"):
+    with pytest.raises(TypeError, match="an environment instance"):
         resolve_env(Small())
     with pytest.raises(TypeError, match="is a int"):
         resolve_env(5)

@@ -387,7 +387,7 @@ def test_environments_with_different_spaces():
             size = 2 + config.vector_index
             self.observation_space = spaces.Box(-1.0, 1.0, (size,), np.float32)
 
-    with pytest.raises(EnvError, match="All environments of a vector need the same spaces"):
+    with pytest.raises(EnvError, match="All environments of a vector must have the same spaces"):
         make(env=Different)
 
 

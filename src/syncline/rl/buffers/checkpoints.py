@@ -1,9 +1,9 @@
 """`ReplayBuffers`: the buffers of an algorithm by module, and their incremental checkpoints.
 
-Rows never change once they are complete, so a checkpoint writes those since the last one as a file,
-a segment, and links to the segments of the last one. As in a log-structured merge tree, a new
-segment absorbs older ones that are not larger: a buffer of a million rows has about ten of them.
-What changes everywhere, priorities and the places of the newest rows, is in the state.
+Complete rows never change. A checkpoint therefore writes only the rows since the last checkpoint,
+as a file called a segment, and links to the earlier segments. As in a log-structured merge tree, a
+new segment absorbs older segments that are not larger; a buffer of a million rows has about ten.
+Values that change in all rows, such as priorities and ring positions, are part of the state.
 
 Covered: local directories and URIs (where all live rows are written each time). Not covered: the
 buffers themselves (`replay_columns`).
@@ -47,7 +47,7 @@ class ReplayBuffers(Checkpointable, dict[str, ReplayColumns]):
     """Buffers by module id.
 
     Args:
-        create: Returns the buffer of a module id, and adds one with so many rings if there is none.
+        create: Returns the buffer of a module id; creates it with the given number of rings.
     """
 
     def __init__(self, create: Callable[[str, int], ReplayColumns]) -> None:
@@ -55,7 +55,7 @@ class ReplayBuffers(Checkpointable, dict[str, ReplayColumns]):
         self._create = create
         self._segments: dict[str, list[Segment]] = {}
         self._paths: dict[str, str] = {}
-        """Where the files of segments were written last, by name."""
+        """Latest location of each segment file, by name."""
 
     # -- whole states
 
@@ -75,12 +75,12 @@ class ReplayBuffers(Checkpointable, dict[str, ReplayColumns]):
             self._renewed(module_id, len(saved["heads"])).set_state(saved)
 
     def _renewed(self, module_id: str, width: int) -> ReplayColumns:
-        """Return a new buffer in place of that of a module."""
+        """Replace the buffer of a module with a new one; return it."""
         self.pop(module_id, None)
         return self._create(module_id, width)
 
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return no arguments: only an algorithm creates buffers."""
+        """Return no arguments because only an algorithm creates buffers."""
         return (), {}
 
     # -- incremental checkpoints
@@ -96,7 +96,7 @@ class ReplayBuffers(Checkpointable, dict[str, ReplayColumns]):
         super()._write(filesystem, target, state, False)
 
     def _write_buffer(self, filesystem: Any, target: str, module_id: str, buffer: Any) -> StateDict:
-        """Write what is new of a buffer; return its state without rows, and its segments."""
+        """Write the new rows of a buffer; return its state without rows, and its segments."""
         if not isinstance(buffer, ReplayColumns):
             state: StateDict = buffer.get_state()
             return state
@@ -140,7 +140,7 @@ class ReplayBuffers(Checkpointable, dict[str, ReplayColumns]):
         return written
 
     def moved_to(self, directory: str) -> None:
-        """Note that the files which were written last are now in a directory."""
+        """Record the directory that contains the files written last."""
         for name in self._paths:
             place = os.path.join(directory, name)
             if os.path.exists(place):

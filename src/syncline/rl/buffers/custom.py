@@ -1,4 +1,4 @@
-"""`CustomBuffer`: a program's own buffer of episodes in place of `ReplayColumns`."""
+"""`CustomBuffer`: adapts a user-defined buffer of episodes to replace `ReplayColumns`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ SMALLEST_PRIORITY = 1e-6
 
 
 class CustomBuffer:
-    """Makes episodes of what runners sampled, and rows of what the buffer draws.
+    """Converts samples of runners to episodes, and episodes from the buffer to rows.
 
     Args:
         buffer: Has `add(episodes)`, `sample(num_items, n_step=, gamma=, beta=,
-            sample_episodes=True)` and, if it wants errors, `update_priorities(priorities)`.
-        capacity: Its number of steps.
+            sample_episodes=True)` and, to receive errors, `update_priorities(priorities)`.
+        capacity: Capacity of the buffer in steps.
     """
 
     def __init__(self, buffer: Any, capacity: int) -> None:
@@ -65,12 +65,12 @@ class CustomBuffer:
         return rows
 
     def update_priorities(self, rows: np.ndarray, errors: np.ndarray) -> None:
-        """Hand the errors of the last draw to the buffer."""
+        """Pass the errors of the last sample to the buffer."""
         if hasattr(self.buffer, "update_priorities"):
             self.buffer.update_priorities(np.abs(errors) + SMALLEST_PRIORITY)
 
     def statistics(self) -> ReplayStatistics:
-        """Return what the buffer contains; its bytes are not known."""
+        """Return counts of the buffer; its size in bytes is unknown."""
         return ReplayStatistics(
             num_steps=self.num_steps, num_steps_added=self._added, capacity=self.capacity, bytes=0
         )

@@ -1,9 +1,9 @@
-"""RLlib's replay buffers of episodes: for programs that call them, and for subclasses of programs.
+"""RLlib's replay buffers of episodes, for programs that call or subclass them.
 
-An episode may come in parts, which are joined by its id. When there are more steps than the
-capacity, the oldest episodes leave. Covered: uniform and prioritized draws of transitions and of
-sequences, of one agent or for each module of several. Not covered: the buffers that algorithms use
-by themselves, which are faster (`replay_columns`).
+Parts of an episode are joined by its id. When the buffer exceeds its capacity, the oldest episodes
+are evicted. Covered: uniform and prioritized sampling of transitions and sequences, for one agent
+or for each module of several agents. Not covered: the faster buffers that algorithms use by default
+(`replay_columns`).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ BufferT = TypeVar("BufferT", bound="EpisodeReplayBuffer")
 
 
 class EpisodeReplayBuffer:
-    """Draws steps of episodes with equal probabilities. Not thread-safe.
+    """Samples steps of episodes uniformly. Not thread-safe.
 
     Args:
         capacity: Number of steps.
-        batch_size_B: Rows of a batch, unless `sample` says otherwise.
-        batch_length_T: Steps of a row, unless `sample` says otherwise.
-        seed: Seed of the draws.
+        batch_size_B: Default number of rows in a batch.
+        batch_length_T: Default number of steps in a row.
+        seed: Seed for sampling.
         kwargs: Options of other buffers, without effect.
     """
 
@@ -59,7 +59,7 @@ class EpisodeReplayBuffer:
     # -- adding
 
     def add(self, episodes: SingleAgentEpisode | Sequence[SingleAgentEpisode]) -> None:
-        """Add episodes, or parts of those that are here."""
+        """Add episodes, or further parts of stored episodes."""
         if isinstance(episodes, SingleAgentEpisode):
             episodes = [episodes]
         for episode in episodes:
@@ -67,7 +67,7 @@ class EpisodeReplayBuffer:
             known = self.episodes.get(key)
             start = 0 if known is None else len(known)
             if known is None:
-                # A copy, since the program may go on with its episode; the lookback is not needed.
+                # A copy, because the program may continue its episode; the lookback is not needed.
                 self.episodes[key] = episode.slice(slice(None), len_lookback_buffer=0)
             else:
                 known.concat_episode(episode)
@@ -81,10 +81,10 @@ class EpisodeReplayBuffer:
         self._ends = None
 
     def _on_added(self, key: Key, steps: range) -> None:
-        """Prepare draws of new steps."""
+        """Prepare sampling of new steps."""
 
     def _on_removed(self, key: Key) -> None:
-        """Forget the steps of an episode."""
+        """Remove the steps of an episode."""
 
     # -- drawing
 
@@ -105,20 +105,20 @@ class EpisodeReplayBuffer:
         """Draw transitions or sequences, with replacement.
 
         Returns:
-            With `sample_episodes`, a list of episodes: of one step for transitions, whose reward
-            is the discounted sum of `n_step` ones, else of up to T steps. Otherwise columns: of
-            transitions, [B, …], if `n_step` is given, else of sequences, [B, T, …], in which
-            another episode begins where one ends.
+            With `sample_episodes`, a list of episodes: transitions become episodes of one step,
+            whose reward is the discounted sum of `n_step` rewards; sequences become episodes of up
+            to T steps. Otherwise columns: with `n_step`, of transitions, [B, …]; without it, of
+            sequences, [B, T, …], in which the end of an episode is followed by another episode.
 
         Args:
-            num_items: B; another name of `batch_size_B`.
+            num_items: B; alias of `batch_size_B`.
             batch_size_B: B.
             batch_length_T: T.
-            n_step: Rewards of a transition, or the range to draw it from, both included.
+            n_step: Number of rewards in a transition, or a range (inclusive) to draw it from.
             gamma: Discount factor of these rewards.
             beta: Exponent of importance weights; 0 for weights of 1.
             include_infos: Add infos.
-            include_extra_model_outputs: Add what the module emitted.
+            include_extra_model_outputs: Add the other outputs of the module.
             sample_episodes: Return episodes.
             kwargs: Options of other buffers, without effect.
 
@@ -199,17 +199,17 @@ class EpisodeReplayBuffer:
         return episode.slice(slice(start, min(stop, len(episode))), len_lookback_buffer=0)
 
     def _sequence(self, length: int) -> dict[str, Tree]:
-        """Return a row of sequences: observations with the rewards before and the actions after."""
+        """Return a row of sequences: observations, previous rewards and following actions."""
         names = (Columns.OBS, Columns.ACTIONS, Columns.REWARDS)
         flags = ("is_first", "is_last", "is_terminated", "is_truncated")
         row: dict[str, list[Any]] = {name: [] for name in (*names, *flags)}
         while len(row[Columns.OBS]) < length:
             key, start = self._draw(1, 0.0)[0][0]
             episode = self.episodes[key]
-            start = 0 if row[Columns.OBS] else start  # later episodes from their beginning
+            start = 0 if row[Columns.OBS] else start  # later episodes start at their beginning
             count = min(len(episode) - start + 1, length - len(row[Columns.OBS]))
             for t in range(start, start + count):
-                action = min(t, len(episode) - 1)  # there is none on the last observation
+                action = min(t, len(episode) - 1)  # the last observation has no action
                 at_end = t == len(episode)
                 row[Columns.OBS].append(episode.get_observations(t))
                 row[Columns.ACTIONS].append(episode.get_actions(action))
@@ -234,15 +234,15 @@ class EpisodeReplayBuffer:
         return self._num_steps
 
     def get_added_timesteps(self) -> int:
-        """Return the number of steps that were ever added."""
+        """Return the number of steps added so far."""
         return self._added
 
     def get_sampled_timesteps(self) -> int:
-        """Return the number of steps that were ever drawn."""
+        """Return the number of steps sampled so far."""
         return self._sampled
 
     def get_state(self) -> dict[str, Any]:
-        """Return everything that later draws depend on."""
+        """Return everything that later samples depend on."""
         return {
             "episodes": [episode.get_state() for episode in self.episodes.values()],
             "random": self.rng.bit_generator.state,
@@ -267,12 +267,12 @@ class EpisodeReplayBuffer:
 
 
 class PrioritizedEpisodeReplayBuffer(EpisodeReplayBuffer):
-    """Draws steps in proportion to their priorities (Schaul et al. 2016,
-    https://arxiv.org/abs/1511.05952). New steps have the largest priority so far.
+    """Samples steps in proportion to their priorities (Schaul et al. 2016,
+    https://arxiv.org/abs/1511.05952). New steps get the largest priority so far.
 
     Args:
         capacity: Number of steps.
-        alpha: Exponent of priorities; 0 draws uniformly.
+        alpha: Exponent of priorities; 0 samples uniformly.
         kwargs: Options of `EpisodeReplayBuffer`.
     """
 
@@ -289,7 +289,7 @@ class PrioritizedEpisodeReplayBuffer(EpisodeReplayBuffer):
 
     def _on_added(self, key: Key, steps: range) -> None:
         missing = len(steps) - len(self._free)
-        if missing > 0:  # until older episodes have left
+        if missing > 0:  # until older episodes are evicted
             size = len(self._steps) + len(self._free)
             self._free = [*range(size + missing - 1, size - 1, -1), *self._free]
             self._grow(size + missing)
@@ -321,7 +321,7 @@ class PrioritizedEpisodeReplayBuffer(EpisodeReplayBuffer):
         return drawn, (weights / weights.max()).astype(np.float32)
 
     def sample(self, num_items: int | None = None, **options: Any) -> Any:
-        """Draw transitions; see `EpisodeReplayBuffer.sample`. Columns have `batch_indexes`, too."""
+        """Draw transitions; see `EpisodeReplayBuffer.sample`. Adds the column `batch_indexes`."""
         if options.get("batch_length_T") is None:
             options["n_step"] = options.get("n_step") or 1
         found = super().sample(num_items, **options)
@@ -330,24 +330,24 @@ class PrioritizedEpisodeReplayBuffer(EpisodeReplayBuffer):
         return found
 
     def update_priorities(self, priorities: np.ndarray, module_id: str | None = None) -> None:
-        """Set the priorities of the last draw, such as from absolute errors."""
+        """Set the priorities of the last sample, for example to absolute errors."""
         priorities = np.asarray(priorities, np.float64)
         if len(priorities) != len(self._last):
             raise ValueError(
-                f"There are {len(priorities)} priorities for the {len(self._last)} steps that were "
-                "drawn last."
+                f"Got {len(priorities)} priorities, but the last sample has {len(self._last)} "
+                "steps."
             )
         if (priorities <= 0).any():
             raise ValueError(
-                f"Priorities must be positive, and the smallest is {priorities.min()}: add a small "
-                "number to errors."
+                f"Priorities must be positive, but the smallest is {priorities.min()}: add a small "
+                "number to the errors."
             )
         self._priorities.set(self._last, priorities**self._alpha)
         largest = float(priorities.max()) ** self._alpha
         self._priorities.largest = max(self._priorities.largest, largest)
 
     def get_state(self) -> dict[str, Any]:
-        """Return everything that later draws depend on."""
+        """Return everything that later samples depend on."""
         slots = [slot for key in self.episodes for slot in self._slots[key]]
         return {
             **super().get_state(),
@@ -375,10 +375,10 @@ class PrioritizedEpisodeReplayBuffer(EpisodeReplayBuffer):
 
 
 class MultiAgentEpisodeReplayBuffer:
-    """A buffer for each module, with the episodes of its agents.
+    """One buffer per module, with the episodes of its agents.
 
     Args:
-        capacity: Number of steps of each module.
+        capacity: Number of steps per module.
         kwargs: Options of `EpisodeReplayBuffer`.
     """
 
@@ -390,7 +390,7 @@ class MultiAgentEpisodeReplayBuffer:
         self.buffers: dict[str, Any] = {}
 
     def add(self, episodes: Any) -> None:
-        """Add episodes of several agents, or parts of those that are here."""
+        """Add episodes of several agents, or further parts of stored episodes."""
         for episode in episodes if isinstance(episodes, (list, tuple)) else [episodes]:
             for own in episode.agent_episodes.values():
                 self._buffer(own.module_id).add(own)
@@ -411,8 +411,8 @@ class MultiAgentEpisodeReplayBuffer:
         """Draw for each module; return a list of episodes, or columns by module id.
 
         Args:
-            num_items: Items of each module, or by module id.
-            modules_to_sample: Modules; by default all that have steps.
+            num_items: Number of items per module, or a dictionary by module id.
+            modules_to_sample: Modules to sample; by default all modules with steps.
             sample_episodes: Return episodes.
             options: See `EpisodeReplayBuffer.sample`.
         """
@@ -431,11 +431,11 @@ class MultiAgentEpisodeReplayBuffer:
         return self.get_num_timesteps()
 
     def get_num_timesteps(self, module_id: str | None = None) -> int:
-        """Return the number of steps of a module, or of all."""
+        """Return the number of steps of a module, or of all modules."""
         return sum(len(buffer) for key, buffer in self.buffers.items() if module_id in (None, key))
 
     def get_num_episodes(self, module_id: str | None = None) -> int:
-        """Return the number of agents' episodes of a module, or of all."""
+        """Return the number of agent episodes of a module, or of all modules."""
         return sum(
             buffer.get_num_episodes()
             for key, buffer in self.buffers.items()
@@ -443,7 +443,7 @@ class MultiAgentEpisodeReplayBuffer:
         )
 
     def get_state(self) -> dict[str, Any]:
-        """Return everything that later draws depend on."""
+        """Return everything that later samples depend on."""
         return {module_id: buffer.get_state() for module_id, buffer in self.buffers.items()}
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -454,19 +454,19 @@ class MultiAgentEpisodeReplayBuffer:
 
 
 class MultiAgentPrioritizedEpisodeReplayBuffer(MultiAgentEpisodeReplayBuffer):
-    """A prioritized buffer for each module."""
+    """One prioritized buffer per module."""
 
     buffer_class = PrioritizedEpisodeReplayBuffer
 
     def update_priorities(self, priorities: Any, module_id: str | None = None) -> None:
-        """Set the priorities of the last draw of a module, or by module id."""
+        """Set the priorities of the last sample of a module, or by module id."""
         given = priorities if module_id is None else {module_id: priorities}
         for key, values in given.items():
             self.buffers[key].update_priorities(values)
 
 
 def columns_of_transitions(episodes: Sequence[SingleAgentEpisode]) -> dict[str, Tree]:
-    """Return episodes of one step as columns [B, …]."""
+    """Return one-step episodes as columns [B, …]."""
 
     def stacked(values: Sequence[Any]) -> Tree:
         return stack_trees(np.stack, list(values))

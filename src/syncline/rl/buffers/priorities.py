@@ -1,7 +1,7 @@
-"""`Priorities`: draws indices in proportion to their priorities.
+"""`Priorities`: samples indices in proportion to their priorities.
 
-Priorities are kept in blocks with their sums: a draw is a search among the sums and another within
-one block. With arrays this is faster than a tree, whose levels are an operation each.
+Priorities are stored in blocks with their sums. Sampling searches among the sums, then within one
+block. With arrays this is faster than a tree, which needs one operation per level.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ BLOCK = 256
 
 
 class Priorities:
-    """A priority for each index; 0 is never drawn.
+    """One priority per index; an index with priority 0 is never sampled.
 
     Args:
         size: Number of indices.

@@ -1,12 +1,12 @@
 """`ReplayColumns`: the latest steps of every environment, for off-policy algorithms.
 
-Covered: storing fragments, uniform and prioritized draws, n-step transitions, sequences. Not
+Covered: storing fragments, uniform and prioritized sampling, n-step transitions, sequences. Not
 covered: RLlib's buffers of episodes (`episode_buffers`).
 
-Every environment has a ring of rows in the order of time. A row is an observation and what was done
-on it; an episode of L steps has L + 1 rows, the last without an action, so that the observation
-after row i is in row i + 1. The newest row of a ring has no action either: it is where the
-environment stands.
+Every environment has a ring of rows in the order of time. A row contains an observation and the
+action that followed it. An episode of L steps has L + 1 rows, the last without an action, so the
+observation after row i is in row i + 1. The newest row of a ring has no action either: it contains
+the current observation of the environment.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ DISCOUNTS = "discounts"
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayStatistics:
-    """What a buffer contains."""
+    """Counts and memory of a buffer."""
 
     num_steps: int
-    """Stored steps that can be drawn."""
+    """Stored steps that can be sampled."""
     num_steps_added: int
-    """Steps that were ever added."""
+    """Steps added so far."""
     capacity: int
-    """Rows of all rings together."""
+    """Total number of rows of all rings."""
     bytes: int
-    """Memory of the columns."""
+    """Memory of the columns in bytes."""
 
 
 class ReplayColumns:
@@ -47,10 +47,10 @@ class ReplayColumns:
     Not thread-safe.
 
     Args:
-        capacity: Rows of all rings together.
+        capacity: Total number of rows of all rings.
         num_envs: Number of rings.
-        seed: Seed of the draws.
-        alpha: Exponent of priorities; 0 draws uniformly.
+        seed: Seed for sampling.
+        alpha: Exponent of priorities; 0 samples uniformly.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class ReplayColumns:
         self._added += fragment.num_steps
 
     def _allocate(self, fragment: Fragment) -> None:
-        """Create the columns, with the shapes and types of the first fragment."""
+        """Create the columns with the shapes and dtypes of the first fragment."""
         size = len(self._is_step)
         self._columns = map_tree(
             lambda leaf: np.zeros((size, *leaf.shape[2:]), leaf.dtype), fragment.step_columns()
@@ -189,7 +189,7 @@ class ReplayColumns:
 
     @property
     def num_steps(self) -> int:
-        """Number of steps that can be drawn."""
+        """Number of steps that can be sampled."""
         return self._stored
 
     def __len__(self) -> int:
@@ -206,13 +206,13 @@ class ReplayColumns:
         """Draw transitions with replacement; return columns [B, …].
 
         `rewards` are discounted sums of up to `n_step` rewards, `new_obs` the observations after
-        them, `terminateds` tells whether these are terminal; `n_step` is the number n of rewards,
-        `discounts` gamma^n, or 0 after terminal states, `weights` importance weights (at most 1,
-        with priorities only), `batch_indexes` the rows, for `update_priorities`.
+        them, and `terminateds` is True if these are terminal. `n_step` is the number n of rewards;
+        `discounts` is gamma^n, or 0 after terminal states. `weights` are importance weights of at
+        most 1 (only with priorities). `batch_indexes` are the rows, for `update_priorities`.
 
         Args:
             num_items: B.
-            n_step: Number of rewards, or the range to draw it from (both ends included).
+            n_step: Number of rewards, or a range (inclusive) to draw it from.
             gamma: Discount factor.
             beta: Exponent of the importance weights; 0 for weights of 1.
         """
@@ -258,7 +258,7 @@ class ReplayColumns:
         return rows
 
     def _places_of(self, numbers: np.ndarray, filled: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """Return the rows of numbers that count the filled rows, ring by ring."""
+        """Convert positions among the filled rows, counted ring by ring, to row indices."""
         if len(ends) == 1:
             return numbers
         streams = np.searchsorted(ends, numbers, side="right")
@@ -296,7 +296,7 @@ class ReplayColumns:
         return np.asarray(weights / weights.max(), np.float32)
 
     def update_priorities(self, rows: np.ndarray, errors: np.ndarray) -> None:
-        """Set the priorities of drawn rows from their errors: (|error| + 1e-6) ** alpha."""
+        """Set the priorities of sampled rows from their errors: (|error| + 1e-6) ** alpha."""
         if self._priorities is None:
             return
         rows, errors = rows[self._is_step[rows]], errors[self._is_step[rows]]
@@ -307,7 +307,7 @@ class ReplayColumns:
     # -- state
 
     def statistics(self) -> ReplayStatistics:
-        """Return what the buffer contains."""
+        """Return counts and memory of the buffer."""
         size = sum(leaf.nbytes for leaf in leaves(self._columns or {}))
         return ReplayStatistics(
             num_steps=self.num_steps,
@@ -317,9 +317,9 @@ class ReplayColumns:
         )
 
     def live_rows(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the first complete row that each ring has, and the row after the last one.
+        """Return the range of complete rows in each ring: first row and the row after the last.
 
-        Rows are counted from the first one of a ring. They never change.
+        Rows are numbered from the first row ever added to a ring. They never change.
         """
         return np.maximum(self._heads - self._rows + 1, 0), self._heads.copy()
 
@@ -341,7 +341,7 @@ class ReplayColumns:
         ).astype(np.int64)
 
     def get_state(self, *, rows: bool = True) -> dict[str, Any]:
-        """Return everything that later draws depend on; without `rows`, all but complete rows."""
+        """Return everything that later samples depend on; without `rows`, omit complete rows."""
         state = {
             "random": self._random.bit_generator.state,
             "added": self._added,
@@ -357,12 +357,12 @@ class ReplayColumns:
         return {**state, "newest": newest}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Set what `get_state` returned; "rows" are complete rows, in place of "columns"."""
+        """Restore the state that `get_state` returned; "rows" may replace "columns"."""
         if state["size"] != len(self._is_step) or len(state["heads"]) != len(self._heads):
             raise ValueError(
                 f"The saved buffer has {state['size']} rows for {len(state['heads'])} "
-                f"environments, this one {len(self._is_step)} for {len(self._heads)}: restore with "
-                "the same `capacity` and number of environments."
+                f"environments, but this one has {len(self._is_step)} for {len(self._heads)}: "
+                "restore with the same `capacity` and number of environments."
             )
         self._random.bit_generator.state = state["random"]
         self._added = state["added"]
@@ -380,7 +380,7 @@ class ReplayColumns:
             self._priorities.set_state(state["priorities"])
 
     def _set_rows(self, columns: dict[str, Tree], starts: np.ndarray, stops: np.ndarray) -> None:
-        """Write rows that are still live."""
+        """Write the rows that are still live."""
         if self._columns is None:
             size = len(self._is_step)
             self._columns = map_tree(
@@ -397,7 +397,7 @@ class ReplayColumns:
 
 
 def unpadded(fragment: Fragment) -> list[Fragment]:
-    """Return the trajectories of a padded fragment, each of them that has steps on its own."""
+    """Split a padded fragment into its trajectories; leave out empty ones."""
     assert fragment.valid is not None
     lengths = fragment.valid.sum(axis=0)
     return [_trajectory(fragment, int(n), int(lengths[n])) for n in np.flatnonzero(lengths)]

@@ -1,4 +1,4 @@
-"""Callbacks: hooks of programs into sampling, training, evaluation and checkpoints.
+"""Callbacks: user-defined hooks into sampling, training, evaluation and checkpoints.
 
-`callbacks` has the class that programs derive from, `callback_list` calls its hooks.
+`callbacks` has the base class of callbacks; `callback_list` calls their hooks.
 """

@@ -1,4 +1,4 @@
-"""`CallbackList`: calls the hooks of several callbacks, and knows which hooks anybody overrides."""
+"""`CallbackList`: calls the hooks of several callbacks, and knows which hooks are overridden."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EPISODE_HOOKS = frozenset(
 )
 """Hooks that need an episode object."""
 
-# Arguments under the names that older programs use.
+# Names of arguments in older releases.
 _OLDER_ARGUMENTS = {
     "worker": "env_runner",
     "base_env": "env",
@@ -41,7 +41,7 @@ _OLDER_ARGUMENTS = {
 class CallbackList:
     """The callbacks of one algorithm or env runner.
 
-    Instances run before functions, each in the given order. A missing hook costs one lookup:
+    Instances run before functions, each group in the given order. A missing hook costs one lookup:
     `if callbacks.has("on_episode_step"): ...`.
     """
 
@@ -50,7 +50,7 @@ class CallbackList:
         classes: CallbackFactory | Sequence[CallbackFactory] | None = None,
         functions: Mapping[str, Hook | Sequence[Hook] | None] | None = None,
     ) -> None:
-        """Make an instance of every class (or other callable that returns a callback).
+        """Create an instance of every class (or other factory of a callback).
 
         Args:
             classes: Subclasses of `RLlibCallback`.
@@ -58,7 +58,7 @@ class CallbackList:
 
         Raises:
             ValueError: Unknown hook.
-            TypeError: A class makes no callback, or a hook requires an argument that it never gets.
+            TypeError: A class does not create a callback, or a hook requires an unknown argument.
         """
         self.callbacks = [_make(factory) for factory in _as_list(classes)]
         self._hooks: dict[str, list[Hook]] = {}
@@ -77,16 +77,16 @@ class CallbackList:
 
     @property
     def overridden(self) -> frozenset[str]:
-        """Names of the hooks that do something."""
+        """Names of the hooks that are overridden."""
         return frozenset(self._hooks)
 
     @property
     def needs_episodes(self) -> bool:
-        """Whether a hook needs the episodes while they are sampled."""
+        """True if a hook needs episodes during sampling."""
         return not EPISODE_HOOKS.isdisjoint(self._hooks)
 
     def has(self, name: str) -> bool:
-        """Return whether a hook does something."""
+        """Return True if a hook is overridden."""
         return name in self._hooks
 
     def call(self, name: str, **kwargs: Any) -> None:
@@ -103,7 +103,7 @@ class CallbackList:
         return states
 
     def set_state(self, states: Sequence[dict[str, Any] | None]) -> None:
-        """Restore what `get_state` returned; callbacks that are new get nothing."""
+        """Restore the states that `get_state` returned; skip new callbacks."""
         for callback, state in zip(self.callbacks, states, strict=False):
             set_state = getattr(callback, "set_state", None)
             if state is not None and set_state is not None:
@@ -111,7 +111,7 @@ class CallbackList:
 
 
 def configured_callbacks(config: Any) -> CallbackList:
-    """Return the callbacks of an algorithm's configuration."""
+    """Create the callbacks of an algorithm's configuration."""
     return CallbackList(
         config.callbacks_class, {name: getattr(config, f"callbacks_{name}", None) for name in HOOKS}
     )
@@ -141,9 +141,9 @@ def _make(factory: CallbackFactory) -> RLlibCallback:
     callback = factory() if callable(factory) else factory
     if not isinstance(callback, RLlibCallback):
         raise TypeError(
-            f"config.callbacks({factory!r}) makes {callback!r}, which is no RLlibCallback. Pass "
-            "subclasses of RLlibCallback, or functions as on_train_result=..., "
-            "on_episode_end=..."
+            f"config.callbacks({factory!r}) creates {callback!r}, which is not an "
+            "RLlibCallback. Pass subclasses of RLlibCallback, or functions as "
+            "on_train_result=..., on_episode_end=..."
         )
     return callback
 
@@ -155,8 +155,8 @@ def _is_overridden(callback: RLlibCallback, name: str) -> bool:
 
 
 def _adapt(function: Hook, name: str) -> Hook:
-    """Return a hook that takes all arguments of its event: those that the function does not name
-    are left out, and older names get their values.
+    """Wrap a function as a hook that takes all arguments of its event.
+    The function gets the arguments that it names; older names get the current values.
     """
     try:
         parameters = inspect.signature(function).parameters
@@ -181,7 +181,7 @@ def _adapt(function: Hook, name: str) -> Hook:
 
 
 def _arguments(name: str) -> frozenset[str]:
-    """Return the names of the arguments that a hook gets."""
+    """Return the names of a hook's arguments."""
     parameters = inspect.signature(getattr(RLlibCallback, name)).parameters
     return frozenset(parameters) - {"self", "kwargs"}
 

@@ -1,4 +1,4 @@
-"""`RLlibCallback`: the hooks that programs override.
+"""`RLlibCallback`: the base class of user-defined callbacks.
 
 Covered: all hooks with their arguments. Not covered: when they are called (env runners and
 `Algorithm`) and how (`callback_list`).
@@ -18,15 +18,15 @@ from syncline.rl.metrics.metrics_logger import MetricsLogger
 
 
 class RLlibCallback:
-    """Base class of callbacks; no hook does anything by itself.
+    """Base class of callbacks; the default hooks do nothing.
 
-    Pass subclasses to `config.callbacks(...)`. The algorithm and every env runner make an instance
-    of their own, in their own processes. Hooks observe, and may log metrics, change `result` and
-    `samples`, and call methods of the objects that they get. An exception in a hook ends the run.
+    Pass subclasses to `config.callbacks(...)`. The algorithm and every env runner create separate
+    instances in their own processes. Hooks observe, and may log metrics, change `result` and
+    `samples`, and call methods of their arguments. An exception in a hook ends the run.
 
-    Hooks get keyword arguments; more may be added, so take `**kwargs`. A hook costs nothing as long
-    as nobody overrides it. Hooks of episode events make the env runner build an episode object per
-    environment, which takes time for each step.
+    Hooks get keyword arguments; later releases may add more, so accept `**kwargs`. A hook that is
+    not overridden costs nothing. Hooks of episode events make the env runner build an episode
+    object per environment, which takes time in each step.
 
     A callback with the methods `get_state() -> dict` and `set_state(dict)` is saved in checkpoints.
     """
@@ -116,8 +116,7 @@ class RLlibCallback:
     ) -> None:
         """Called when an env runner has created its environments.
 
-        `env` is the vector of environments; in multi-agent algorithms, an object with the list
-        `envs`.
+        `env` is the vector environment; in multi-agent algorithms, an object with the list `envs`.
         """
 
     def on_episode_created(
@@ -134,18 +133,18 @@ class RLlibCallback:
         policies: Any = None,
         **kwargs: Any,
     ) -> None:
-        """Called when an episode object exists, before its environment is reset.
+        """Called after an episode object is created, before its environment is reset.
 
         Args:
             episode: A `SingleAgentEpisode` or `MultiAgentEpisode`.
             env_runner: The env runner.
             metrics_logger: The env runner's logger; its metrics appear below `env_runners`.
-            env: The vector of environments.
+            env: The vector environment.
             env_index: Index of the environment in the vector.
             rl_module: The module that acts; a `MultiRLModule` in multi-agent algorithms.
-            worker: Older name of `env_runner`; given to hooks that name it.
-            base_env: Older name of `env`; given to hooks that name it.
-            policies: None; hooks of older programs may name it.
+            worker: Older name of `env_runner`; passed to hooks that declare it.
+            base_env: Older name of `env`; passed to hooks that declare it.
+            policies: None; for hooks of older programs that declare it.
             kwargs: Arguments of later releases.
         """
 
@@ -179,7 +178,7 @@ class RLlibCallback:
         policies: Any = None,
         **kwargs: Any,
     ) -> None:
-        """Called after every step, also the last; arguments as for `on_episode_created`."""
+        """Called after every step, including the last; arguments as for `on_episode_created`."""
 
     def on_episode_end(
         self,
@@ -243,7 +242,7 @@ class RLlibCallback:
         """Called for the trajectory of an agent; the hook may change `postprocessed_batch`."""
 
     def on_create_policy(self, *, policy_id: str, policy: Any) -> None:
-        """Called when a policy was added."""
+        """Called after a policy was added."""
 
     def on_learn_on_batch(
         self, *, policy: Any, train_batch: Any, result: dict[str, Any], **kwargs: Any
@@ -266,8 +265,9 @@ DefaultCallbacks = RLlibCallback
 
 
 class MemoryTrackingCallbacks(RLlibCallback):
-    """Logs the ten lines of code that hold most memory, at the end of every episode, below
-    `tracemalloc`. For debugging: it slows the process down as long as the callbacks exist.
+    """Logs the ten lines of code with the most memory under `tracemalloc` after every episode.
+
+    For debugging: it slows the process down while the callback exists.
     """
 
     def __init__(self) -> None:

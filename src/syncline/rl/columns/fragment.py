@@ -20,38 +20,38 @@ from syncline.rl.columns.trees import Tree, first_leaf, map_tree, stack_trees
 class Fragment:
     """T steps of N trajectories; a trajectory is an environment, or an agent in one.
 
-    Episodes follow each other within a trajectory: if step t ends one, `obs[t + 1]` is the first
-    observation of the next, and the last observation of the ended one is in `final_obs`.
+    A trajectory contains consecutive episodes: if step t ends an episode, `obs[t + 1]` is the first
+    observation of the next episode, and the last observation of the ended one is in `final_obs`.
     """
 
     obs: Tree
-    """Observations [T + 1, N, …]; the last row is the one after the last step."""
+    """Observations [T + 1, N, …], including the observation after the last step."""
     columns: dict[str, Tree]
-    """Columns [T, N, …] by name: actions and whatever the module emitted."""
+    """Columns [T, N, …] by name: actions and the other outputs of the module."""
     rewards: np.ndarray
     """Rewards [T, N], float32."""
     terminated: np.ndarray
     """[T, N]: the step ended its episode in a terminal state."""
     truncated: np.ndarray
-    """[T, N]: the step was the last of its episode for another reason, such as a limit."""
+    """[T, N]: the step ended its episode for another reason, such as a time limit."""
     final_at: np.ndarray
     """[K, 2]: step and trajectory of each end of an episode, in ascending order."""
     final_obs: Tree
     """[K, …]: observations after these steps."""
     valid: np.ndarray | None = None
-    """[T, N]: False for padding after the end of a trajectory; None if there is none."""
+    """[T, N]: False for padding after the end of a trajectory; None without padding."""
     states: Tree = None
     """[ceil(T / state_every), N, …]: states of the module before each `state_every`-th step."""
     state_every: int = 0
     """Steps between two recorded states; 0 without states."""
     first_step: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
-    """[N]: number of the first step in its episode."""
+    """[N]: index of the first step within its episode."""
     episode: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
-    """[N]: number of the trajectory's episode at the first step."""
+    """[N]: index of the trajectory's episode at the first step."""
     env: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     """[N]: global index of the environment."""
     weights_version: int = 0
-    """Number of updates of the weights that acted."""
+    """Number of updates of the weights that sampled the fragment."""
 
     @property
     def length(self) -> int:
@@ -118,10 +118,10 @@ class Fragment:
 
 
 def concatenate(fragments: Sequence[Fragment]) -> list[Fragment]:
-    """Return fragments with the same length as one, side by side; others stay apart.
+    """Merge fragments of equal length along the trajectories; keep the others separate.
 
-    The order of trajectories follows the global indices of their environments, so that the result
-    does not depend on how environments are dealt to runners.
+    Trajectories are ordered by the global index of their environment, so that the result does not
+    depend on the assignment of environments to runners.
     """
     by_length: dict[tuple[int, int], list[Fragment]] = {}
     for fragment in fragments:

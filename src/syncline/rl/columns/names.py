@@ -2,13 +2,13 @@
 
 
 class Columns:
-    """Names of columns; RLlib's names have the same values."""
+    """Names of columns, with the same values as RLlib's."""
 
     OBS = "obs"
     INFOS = "infos"
     ACTIONS = "actions"
     ACTIONS_FOR_ENV = "actions_for_env"
-    """Actions as `env.step` gets them: unsquashed or clipped."""
+    """Actions passed to `env.step`: unsquashed or clipped."""
     REWARDS = "rewards"
     TERMINATEDS = "terminateds"
     TRUNCATEDS = "truncateds"
@@ -19,7 +19,7 @@ class Columns:
     MODULE_ID = "module_id"
     SEQ_LENS = "seq_lens"
     T = "t"
-    """Step number in its episode, from 0."""
+    """Index of the step in its episode, from 0."""
 
     STATE_IN = "state_in"
     NEXT_STATE_IN = "next_state_in"
@@ -36,4 +36,4 @@ class Columns:
     INTRINSIC_REWARDS = "intrinsic_rewards"
     RETURNS_TO_GO = "returns_to_go"
     LOSS_MASK = "loss_mask"
-    """True for rows that count; padding and rows after the end of an episode are False."""
+    """False for padding and for rows after the end of an episode, which the loss ignores."""

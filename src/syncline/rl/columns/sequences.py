@@ -1,7 +1,7 @@
 """`Sequences`: pieces of trajectories of at most L steps, for modules with a state.
 
-A piece lies within one episode and begins where the state is known: at a recorded one, or at the
-beginning of an episode.
+A piece belongs to one episode and begins at a known state: a recorded one, or the initial state of
+an episode.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Sequences:
     start: np.ndarray
     """First step of each piece, [S]."""
     length: np.ndarray
-    """Steps of each piece, [S]."""
+    """Number of steps of each piece, [S]."""
     longest: int
-    """L: pieces are padded to it."""
+    """L: the padded length of all pieces."""
     fragment: Fragment
 
     @property
@@ -35,7 +35,7 @@ class Sequences:
         return np.arange(self.longest) < self.length[:, None]
 
     def column(self, column: Tree) -> Tree:
-        """Return the column [T, N, …] as pieces [S, L, …], 0 where they are padded."""
+        """Return the column [T, N, …] as pieces [S, L, …], padded with 0."""
         mask = self.mask
         times = np.minimum(self.start[:, None] + np.arange(self.longest), self.fragment.length - 1)
 
@@ -47,7 +47,7 @@ class Sequences:
         return map_tree(pieces, column)
 
     def observations(self) -> Tree:
-        """Return the observations of each piece and the one after it, [S, L + 1, …]."""
+        """Return the observations of each piece and the following observation, [S, L + 1, …]."""
         last = self.start + self.length
         times = np.minimum(self.start[:, None] + np.arange(self.longest + 1), last[:, None])
         fragment = self.fragment
@@ -81,7 +81,7 @@ class Sequences:
         return map_tree(pieces, self.fragment.states, initial)
 
     def scatter(self, pieces: np.ndarray) -> np.ndarray:
-        """Return values [S, L] as a column [T, N]; 0 where there is no piece."""
+        """Return values [S, L] as a column [T, N]; 0 outside of pieces."""
         found = np.zeros(self.fragment.rewards.shape, pieces.dtype)
         mask = self.mask
         times = self.start[:, None] + np.arange(self.longest)
@@ -91,7 +91,7 @@ class Sequences:
 
 
 def sequences(fragment: Fragment) -> Sequences:
-    """Cut a fragment at recorded states and at ends of episodes; leave out padding."""
+    """Cut a fragment at recorded states and at the ends of episodes; drop padding."""
     length, width = fragment.rewards.shape
     begins = np.zeros((length, width), bool)
     begins[:: fragment.state_every] = True

@@ -1,4 +1,4 @@
-"""Nested arrays: dicts and tuples of arrays, as deep as the spaces that they belong to."""
+"""Nested arrays: dicts and tuples of arrays with the structure of their spaces."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Tree = Any
 
 
 def map_tree(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
-    """Return the tree of `function(leaf, …)`, with the leaves of all trees at the same place."""
+    """Return the tree of `function(leaf, …)`, applied to the corresponding leaves of all trees."""
     if isinstance(tree, dict):
         return {
             key: map_tree(function, value, *(other[key] for other in others))
@@ -47,5 +47,5 @@ def stack_trees(function: Callable[[Sequence[Any]], Any], trees: Sequence[Tree])
 
 
 def row(tree: Tree, place: int) -> Tree:
-    """Return the tree of `leaf[place]`."""
+    """Return the tree of `leaf[index]`."""
     return map_tree(lambda leaf: leaf[place], tree)

@@ -1,7 +1,7 @@
-"""`AlgorithmConfig`: all options of an algorithm, as a builder that also reads like a dictionary.
+"""`AlgorithmConfig`: all options of an algorithm, as a builder with dictionary access.
 
 Covered: access, copies, overrides, derived values and checks. Not covered: the options themselves
-(the sections beside this file) and those of single algorithms (`algorithms/`).
+(the section files of this package) and the options of single algorithms (`algorithms/`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ logger = logging.getLogger("syncline")
 ConfigT = TypeVar("ConfigT", bound="AlgorithmConfig")
 
 LARGEST_MISS = 0.1
-"""Largest relative difference between a batch and the samples that make it."""
+"""Maximum relative difference between the batch size and the number of sampled steps."""
 
 
 class AlgorithmConfig(
@@ -56,7 +56,7 @@ class AlgorithmConfig(
 ):
     """Options of an algorithm.
 
-    Every method sets options and returns the configuration. Options are attributes and keys, too.
+    Every method sets options and returns the configuration. Options are also attributes and keys.
     Subclasses set the defaults of their algorithm in `__init__`.
 
     Args:
@@ -80,8 +80,7 @@ class AlgorithmConfig(
 
     @classmethod
     def overrides(cls, **kwargs: Any) -> dict[str, Any]:
-        """Return options for `evaluation_config` or for single modules, after a check of their
-        names.
+        """Return options for `evaluation_config` or for single modules; check their names.
 
         Raises:
             KeyError: An unknown option.
@@ -95,7 +94,7 @@ class AlgorithmConfig(
         return dict(kwargs)
 
     def update_from_dict(self: ConfigT, config_dict: Mapping[str, Any]) -> ConfigT:
-        """Set options from a dictionary; unknown ones are set too, with a warning."""
+        """Set options from a dictionary; set unknown options too, with a warning."""
         for key, value in config_dict.items():
             if key in ("multiagent", "multi_agent"):
                 self.multi_agent(**value)
@@ -115,7 +114,7 @@ class AlgorithmConfig(
         return self
 
     def copy(self: ConfigT, copy_frozen: bool | None = None) -> ConfigT:
-        """Return a copy, which is frozen (True), not frozen (False) or as this one (None)."""
+        """Return a copy that is frozen (True), modifiable (False) or like this one (None)."""
         made = object.__new__(type(self))
         for name, value in self.__dict__.items():
             made.__dict__[name] = _copied(value)
@@ -124,7 +123,7 @@ class AlgorithmConfig(
         return made
 
     def freeze(self) -> None:
-        """Forbid changes from now on."""
+        """Forbid further changes."""
         self.__dict__["_is_frozen"] = True
         if isinstance(self.evaluation_config, AlgorithmConfig):
             self.evaluation_config.freeze()
@@ -138,12 +137,12 @@ class AlgorithmConfig(
         return {name: _plain(value) for name, value in self.to_dict().items()}
 
     def get_state(self) -> dict[str, Any]:
-        """Return class and options; see `from_state`."""
+        """Return class and options for `from_state`."""
         return {"class": type(self), **self.__dict__}
 
     @staticmethod
     def from_state(state: Mapping[str, Any]) -> AlgorithmConfig:
-        """Return the configuration whose `get_state` returned `state`."""
+        """Rebuild the configuration from the state that `get_state` returned."""
         made: AlgorithmConfig = object.__new__(state["class"])
         made.__dict__.update({name: value for name, value in state.items() if name != "class"})
         return made
@@ -153,8 +152,8 @@ class AlgorithmConfig(
     def __setattr__(self, name: str, value: Any) -> None:
         if self.__dict__.get("_is_frozen"):
             raise AttributeError(
-                f"The configuration is frozen, so `{name}` cannot be set to {value!r}: copy it "
-                "with `config.copy(copy_frozen=False)`."
+                f"The configuration is frozen, so `{name}` cannot be set to {value!r}: make a "
+                "modifiable copy with `config.copy(copy_frozen=False)`."
             )
         if name in WITHOUT_EFFECT:
             return
@@ -195,14 +194,14 @@ class AlgorithmConfig(
         return iter(self.keys())
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return an option, or `default` if there is none of that name."""
+        """Return an option, or `default` if the name is unknown."""
         try:
             return self[key]
         except KeyError:
             return default
 
     def pop(self, key: str, default: Any = None) -> Any:
-        """Return an option; it stays, as options cannot be removed."""
+        """Return an option without removing it."""
         return self.get(key, default)
 
     def keys(self) -> list[str]:
@@ -236,21 +235,21 @@ class AlgorithmConfig(
     def _warn_if_unknown(self, key: str) -> None:
         if _attribute(key) not in self.__dict__ and not hasattr(type(self), key):
             warnings.warn(
-                f"{type(self).__name__} has no option {key!r}; it is kept but has no effect."
+                f"{type(self).__name__} has no option {key!r}; it is stored without effect."
                 f"{did_you_mean(key, self.keys())}",
                 stacklevel=3,
             )
 
     @property
     def is_older(self) -> bool:
-        """True if options were set under names from older releases, as a dictionary or by methods.
+        """True if options were set under names from older releases, by a dictionary or by methods.
 
-        Then results have the keys of those releases, too.
+        Results then also have the keys of those releases.
         """
         return bool(self.__dict__.get("_is_older"))
 
     def note_older(self, config_dict: Mapping[str, Any]) -> None:
-        """Note that options came as a dictionary of an older release: it names no env runners."""
+        """Remember that options came from a dictionary of an older release."""
         if "num_env_runners" not in config_dict:
             self.__dict__["_is_older"] = True
 
@@ -263,12 +262,12 @@ class AlgorithmConfig(
 
     @property
     def rl_module_spec(self) -> Any:
-        """The given specification of modules, or the algorithm's own."""
+        """Specification of the modules, by default the algorithm's."""
         return self._rl_module_spec or self.get_default_rl_module_spec()
 
     @property
     def model_config(self) -> dict[str, Any]:
-        """Options of the networks as a dictionary: the algorithm's defaults and the given ones."""
+        """Options of the networks as a dictionary: defaults of the algorithm with all overrides."""
         return resolved(
             {
                 **self._model_config_auto_includes,
@@ -279,24 +278,24 @@ class AlgorithmConfig(
 
     @property
     def _model_config_auto_includes(self) -> dict[str, Any]:
-        """Options of networks that this algorithm changes."""
+        """Network options with other defaults in this algorithm."""
         return {}
 
     @property
     def train_batch_size_per_learner(self) -> int:
-        """Rows of a batch for each learner."""
+        """Batch size per learner, in rows."""
         given = self._train_batch_size_per_learner
         return given or self.train_batch_size // (self.num_learners or 1)
 
     @property
     def total_train_batch_size(self) -> int:
-        """Rows of a batch for all learners."""
+        """Batch size of all learners, in rows."""
         return self.train_batch_size_per_learner * (self.num_learners or 1)
 
     def get_rollout_fragment_length(self, worker_index: int = 0) -> int:
-        """Return the steps of each environment of a runner between two hand-overs.
+        """Return the steps per environment in a fragment of a runner.
 
-        With "auto", runners with a low index sample one step more if that makes the batch exact.
+        With "auto", runners with a low index sample one more step if that makes the batch exact.
         """
         if self.rollout_fragment_length != "auto":
             return int(self.rollout_fragment_length)
@@ -313,7 +312,7 @@ class AlgorithmConfig(
 
     @property
     def is_offline(self) -> bool:
-        """True if the algorithm learns from recorded data."""
+        """True if the algorithm learns offline, from recorded data."""
         return not (self.input_ == "sampler" or self.input_ is None)
 
     def get_config_for_module(self, module_id: str) -> AlgorithmConfig:
@@ -363,19 +362,19 @@ class AlgorithmConfig(
     def build_env_to_module_connector(
         self, env: Any = None, spaces: Any = None, device: Any = None
     ) -> ConnectorPipelineV2:
-        """Return the connectors from environments to modules; see `env_to_module_pipeline`."""
+        """Return the connectors from environments to modules (`env_to_module_pipeline`)."""
         return env_to_module_pipeline(self, env, spaces, device)
 
     def build_module_to_env_connector(
         self, env: Any = None, spaces: Any = None
     ) -> ConnectorPipelineV2:
-        """Return the connectors from modules to environments; see `module_to_env_pipeline`."""
+        """Return the connectors from modules to environments (`module_to_env_pipeline`)."""
         return module_to_env_pipeline(self, env, spaces)
 
     def build_learner_connector(
         self, input_observation_space: Any, input_action_space: Any, device: Any = None
     ) -> ConnectorPipelineV2:
-        """Return the connectors from episodes to learners; see `learner_pipeline`."""
+        """Return the connectors from episodes to learners (`learner_pipeline`)."""
         return learner_pipeline(self, input_observation_space, input_action_space, device)
 
     # -- modules
@@ -396,7 +395,7 @@ class AlgorithmConfig(
 
         Args:
             spaces: Observation and action space by module id.
-            inference_only: Leave out what only training needs.
+            inference_only: Leave out networks that only training needs.
         """
         given = self.rl_module_spec
         by_id = given.rl_module_specs if isinstance(given, MultiRLModuleSpec) else {}
@@ -424,7 +423,7 @@ class AlgorithmConfig(
     def completed_module_spec(
         self, given: RLModuleSpec, spaces: tuple[Any, Any], module_id: str
     ) -> RLModuleSpec:
-        """Return the specification of a further module with everything that it lacks."""
+        """Return the specification of an additional module, completed with defaults."""
         return self._completed(given, spaces, False, module_id)
 
     def _completed(
@@ -456,7 +455,7 @@ class AlgorithmConfig(
         """Check all options.
 
         Raises:
-            ValueError: An option, or two that contradict each other; the message has the values.
+            ValueError: An option is invalid, or two options contradict each other.
         """
         self._check_choices()
         self._check_numbers()
@@ -530,8 +529,8 @@ class AlgorithmConfig(
         if self.is_multi_agent and self.model_config.get("custom_preprocessor"):
             raise ValueError(
                 "`custom_preprocessor` has no effect with several agents, whose observations have "
-                "different spaces. Set `env_runners(env_to_module_connector=…)` to a "
-                "`MultiAgentObservationPreprocessor`, and remove the option."
+                "different spaces. Remove the option and set "
+                "`env_runners(env_to_module_connector=…)` to a `MultiAgentObservationPreprocessor`."
             )
 
     def _check_modules(self) -> None:
@@ -547,7 +546,7 @@ class AlgorithmConfig(
             if module_id not in self.policies:
                 logger.warning(
                     "`algorithm_config_overrides_per_module` names %r, which is not among the "
-                    "modules %s; it holds if a module of that id is added.%s",
+                    "modules %s; it takes effect if a module with this id is added.%s",
                     module_id,
                     sorted(self.policies),
                     did_you_mean(module_id, self.policies),
@@ -566,7 +565,7 @@ class AlgorithmConfig(
         """Check that the runners can make batches of the configured size.
 
         Raises:
-            ValueError: What they deliver misses the batch by more than 10 %.
+            ValueError: The number of sampled steps differs from the batch size by more than 10 %.
         """
         length = self.rollout_fragment_length
         if self.in_evaluation or self.batch_mode == "complete_episodes":
@@ -588,35 +587,35 @@ class AlgorithmConfig(
             raise ValueError(
                 f"{self.num_env_runners or 1} runners x {self.num_envs_per_env_runner} "
                 f"environments x `rollout_fragment_length={length}` deliver multiples of {least} "
-                f"steps, which miss the batch of {batch} by more than 10 %. Set "
+                f"steps, which differ from the batch size {batch} by more than 10 %. Set "
                 f"`rollout_fragment_length` to {fitting} or 'auto', or the batch size to a "
                 f"multiple of {least}."
             )
 
     def _check_batch_of_all_envs(self) -> None:
-        """Check that one step of every environment is not much more than the batch."""
+        """Check that one step of every environment does not exceed the batch by far."""
         envs = self.num_envs_per_env_runner * (self.num_env_runners or 1)
         batch = self.total_train_batch_size
         per_runner = self.num_envs_per_env_runner
         if self._samples_whole_batches and -batch % per_runner > LARGEST_MISS * batch:
             raise ValueError(
                 f"{self.num_env_runners or 1} runners x {per_runner} environments deliver "
-                f"multiples of {per_runner} steps, which miss the batch of {batch} by more than "
-                f"10 %. Set `num_envs_per_env_runner` to a divisor of {batch}, or the batch size "
-                f"to a multiple of {envs}."
+                f"multiples of {per_runner} steps, which differ from the batch size {batch} by "
+                "more than 10 %. Set `num_envs_per_env_runner` to a divisor of "
+                f"{batch}, or the batch size to a multiple of {envs}."
             )
 
     @property
     def _samples_whole_batches(self) -> bool:
-        """True for on-policy algorithms, whose batches are exactly what was sampled."""
+        """True for on-policy algorithms, whose batches consist of the sampled steps."""
         return False
 
     def build_algo(self, env: Any = None, use_copy: bool = True, **ignored: Any) -> Any:
         """Create the algorithm.
 
         Args:
-            env: Environment, in place of `environment(env=…)`.
-            use_copy: Build from a copy, so that this configuration stays changeable.
+            env: Environment; replaces `environment(env=…)`.
+            use_copy: Build from a copy, so that this configuration remains modifiable.
             ignored: Arguments from older releases, without effect.
 
         Raises:
@@ -627,8 +626,8 @@ class AlgorithmConfig(
             config.env = env
         if config.algo_class is None:
             raise ValueError(
-                f"{type(self).__name__} belongs to no algorithm: use the configuration of one, "
-                "such as PPOConfig, or pass `algo_class`."
+                f"{type(self).__name__} does not belong to an algorithm: use the configuration of "
+                "an algorithm, such as PPOConfig, or pass `algo_class`."
             )
         return config.algo_class(config=config)
 
@@ -646,7 +645,7 @@ def _check_rate(name: str, value: Any) -> None:
 
 
 def _use_older_model(spec: RLModuleSpec) -> None:
-    """Use the network or distribution from older releases that the options name, if any."""
+    """Use the network or distribution from older releases that the options name."""
     options: Any = spec.model_config or {}
     if not options.get("custom_model") and not options.get("custom_action_dist"):
         return
@@ -657,9 +656,7 @@ def _use_older_model(spec: RLModuleSpec) -> None:
 
 
 def as_dict(options: Any) -> dict[str, Any]:
-    """Return the options of networks, which are a dataclass, a dictionary or None, as a
-    dictionary.
-    """
+    """Return network options as a dictionary; they are a dataclass, a dictionary or None."""
     if options is None:
         return {}
     if is_dataclass(options) and not isinstance(options, type):
@@ -668,7 +665,7 @@ def as_dict(options: Any) -> dict[str, Any]:
 
 
 def _declared_spaces(declared: Any) -> tuple[Any, Any] | None:
-    """Return the spaces in a policy's declaration from older releases."""
+    """Return the spaces in the policy specification of older releases."""
     if isinstance(declared, tuple) and len(declared) >= 3:
         return declared[1], declared[2]
     spaces = (getattr(declared, "observation_space", None), getattr(declared, "action_space", None))
@@ -701,7 +698,7 @@ def _public(attribute: str) -> str:
 
 
 def _copied(value: Any) -> Any:
-    """Return a copy of containers; other values are shared."""
+    """Return a copy of containers that shares other values."""
     if isinstance(value, AlgorithmConfig):
         return value.copy()
     if isinstance(value, dict):
@@ -726,7 +723,7 @@ def _plain(value: Any) -> Any:
 
 
 def as_plain_text(value: Any) -> str:
-    """Return a short text for a value of a configuration."""
+    """Return a short text for a configuration value."""
     text = repr(value)
     return text if len(text) <= 200 else text[:199] + "…"
 

@@ -12,7 +12,7 @@ ConfigT = TypeVar("ConfigT", bound="EnvironmentOptions")
 
 
 def default_mapping(agent_id: Any, episode: Any = None, **_: Any) -> str:
-    """Map every agent to the default module."""
+    """Return the default module id for every agent."""
     return DEFAULT_MODULE_ID
 
 
@@ -59,16 +59,16 @@ class EnvironmentOptions(Section):
         Args:
             env: A gymnasium id, a name of `tune.register_env`, a class, a function that takes an
                 `EnvContext`, or a dotted path.
-            env_config: Arguments of the environment; given again, the keys are merged.
-            observation_space: Observation space, if it cannot be read from the environment.
+            env_config: Arguments of the environment; repeated calls merge the keys.
+            observation_space: Observation space, if the environment does not define it.
             action_space: Action space, likewise.
-            render_env: Write a video of an episode after each evaluation, to `videos/` of the run.
-            clip_rewards: True for the sign of rewards, a number for a limit in both directions.
-            normalize_actions: Modules act in [-1, 1]; Box actions are scaled to their bounds.
+            render_env: Write a video of an episode to `videos/` of the run after each evaluation.
+            clip_rewards: True to take the sign of rewards; a number x to clip them to [-x, x].
+            normalize_actions: Modules act in [-1, 1], and Box actions are scaled to their bounds.
             clip_actions: Clip Box actions to their bounds.
             disable_env_checking: Skip the checks of the environment at build time.
-            is_atari: Whether it is an Atari game; by default found out from its id.
-            action_mask_key: Key of the mask of possible actions in observations.
+            is_atari: True for an Atari game; by default derived from the id.
+            action_mask_key: Key of the action mask in observations.
         """
         given = dict(locals())
         if env_config is not NotProvided:
@@ -88,14 +88,14 @@ class EnvironmentOptions(Section):
         algorithm_config_overrides_per_module: Mapping[str, Any] = NotProvided,
         **ignored: Any,
     ) -> ConfigT:
-        """Set modules and who acts with which.
+        """Set the modules and the mapping from agents to modules.
 
         Args:
             policies: Ids of the modules, or a dictionary from ids to specifications.
             policy_mapping_fn: Function of (agent_id, episode, **kwargs) that returns a module id.
             policies_to_train: Ids of the modules to train, or a function of (module_id, batch);
                 None for all.
-            count_steps_by: Unit of batch sizes: steps of the environment or of agents.
+            count_steps_by: Unit of batch sizes: environment steps or agent steps.
             observation_fn: Has no effect.
             policy_map_capacity: Has no effect: all modules stay in memory.
             policy_states_are_swappable: Has no effect.

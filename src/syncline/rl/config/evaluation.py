@@ -57,30 +57,31 @@ class EvaluationOptions(Section):
         """Set how the policy is evaluated.
 
         Args:
-            evaluation_interval: Iterations between evaluations; None for none.
-            evaluation_duration: Episodes or steps of an evaluation; "auto" evaluates for as long
-                as the parallel training step takes.
+            evaluation_interval: Iterations between evaluations; None disables evaluation.
+            evaluation_duration: Episodes or steps per evaluation; "auto" evaluates for the duration
+                of the parallel training step.
             evaluation_duration_unit: "episodes" or "timesteps".
-            evaluation_auto_duration_min_env_steps_per_sample: Minimum steps of one sample ("auto").
-            evaluation_auto_duration_max_env_steps_per_sample: Most steps of one sample ("auto").
+            evaluation_auto_duration_min_env_steps_per_sample: Minimum steps per sample ("auto").
+            evaluation_auto_duration_max_env_steps_per_sample: Maximum steps per sample ("auto").
             evaluation_sample_timeout_s: Seconds after which a runner without an answer is
                 reported; see `env_runners(sample_timeout_s=…)`.
-            evaluation_parallel_to_training: Evaluate the weights before an iteration while it
-                trains; needs `evaluation_num_env_runners`.
-            evaluation_force_reset_envs_before_iteration: Begin new episodes for each evaluation in
-                steps. Evaluations in episodes always do.
+            evaluation_parallel_to_training: Evaluate the weights from before an iteration during
+                its training; needs `evaluation_num_env_runners`.
+            evaluation_force_reset_envs_before_iteration: Begin new episodes for each evaluation
+                that counts steps. Evaluations that count episodes always begin new ones.
             evaluation_config: Options that differ in evaluation, such as
                 `AlgorithmConfig.overrides(explore=False)`.
-            evaluation_num_env_runners: Processes that evaluate; 0 evaluates in the algorithm's.
+            evaluation_num_env_runners: Number of processes that evaluate; 0 evaluates in the
+            algorithm's process.
             custom_evaluation_function: Function of (algorithm, env_runner_group) that returns
                 (results, environment steps, agent steps).
-            evaluation_error_after_n_consecutive_skips: Evaluations in a row whose runners failed
-                for good after which the error is raised; None to skip them with a warning.
+            evaluation_error_after_n_consecutive_skips: Consecutive evaluations with permanently
+                failed runners after which the error is raised; None to skip them with a warning.
             evaluation_unhealthy_workers_timeout_s: Has no effect.
             off_policy_estimation_methods: Estimators for offline data, by name.
-            ope_split_batch_by_episode: Estimate each episode by itself.
+            ope_split_batch_by_episode: Estimate each episode separately.
             offline_evaluation_interval: Iterations between evaluations on offline data.
-            num_offline_eval_runners: Has no effect: offline data are evaluated by the learner.
+            num_offline_eval_runners: Has no effect: the learner evaluates offline data.
             older: Option names from older releases.
         """
         given = dict(locals())

@@ -1,4 +1,4 @@
-"""The option `exploration_config` from older releases: its types, checks, and current options."""
+"""The option `exploration_config` from older releases: types, checks, and replacements."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ WITHOUT_COUNTERPART = {
     "ThompsonSampling": "Write a module with its own `_forward_exploration`.",
     "UpperConfidenceBound": "Write a module with its own `_forward_exploration`.",
 }
-"""Types that do not exist here, and what to do instead."""
+"""Types that are not supported, with their replacements."""
 
 
 def exploration_type(config: dict[str, Any]) -> str:
-    """Return the type of an exploration, without the path of its module or "PerWorker"."""
+    """Return the type of an exploration without its module path and "PerWorker"."""
     kind = config.get("type") or "StochasticSampling"
     name = kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
     return name.rpartition(".")[2].removeprefix("PerWorker")
@@ -44,10 +44,10 @@ def check_exploration(config: dict[str, Any], has_values: bool) -> None:
 
     Args:
         config: `exploration_config`.
-        has_values: The algorithm chooses actions by their values.
+        has_values: The algorithm chooses actions by Q-values.
 
     Raises:
-        ValueError: The type is unknown, does not exist here, or does not fit to the algorithm.
+        ValueError: The type is unknown, not supported, or does not fit the algorithm.
     """
     kind = exploration_type(config)
     if kind in WITHOUT_COUNTERPART:
@@ -68,7 +68,7 @@ def check_exploration(config: dict[str, Any], has_values: bool) -> None:
 
 
 def epsilon_schedule(config: dict[str, Any]) -> list[list[float]] | None:
-    """Return the schedule of epsilon that an exploration sets; None if it sets none."""
+    """Return the epsilon schedule of an exploration, or None."""
     if exploration_type(config) != "EpsilonGreedy" or len(config) < 2:
         return None
     first = float(config.get("initial_epsilon", 1.0))
@@ -80,7 +80,7 @@ def epsilon_schedule(config: dict[str, Any]) -> list[list[float]] | None:
 
 
 def softmax_temperature(config: dict[str, Any]) -> float | None:
-    """Return the temperature of `SoftQ`; None for another exploration."""
+    """Return the temperature of `SoftQ`; None for other explorations."""
     if exploration_type(config) != "SoftQ":
         return None
     return float(config.get("temperature", 1.0))

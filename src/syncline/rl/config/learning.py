@@ -11,7 +11,7 @@ ConfigT = TypeVar("ConfigT", bound="LearningOptions")
 
 AutocastType = Literal["bfloat16", "float16"]
 LearningRate = Any
-"""A number, or a schedule `[[0, x], [step, y], …]` over the sampled environment steps."""
+"""A number, or a schedule `[[0, x], [step, y], …]` over sampled environment steps."""
 
 
 class LearningOptions(Section):
@@ -62,8 +62,8 @@ class LearningOptions(Section):
     def num_remote_learners(self) -> int:
         """Number of learners in other processes.
 
-        A single learner without a GPU of its own learns in the algorithm's process: another process
-        would compute the same, and add a copy of each batch.
+        A single learner without a separate GPU runs in the algorithm's process: a remote learner
+        would compute the same and need a copy of each batch.
         """
         if self.num_learners == 1 and not self.num_gpus_per_learner:
             return 0
@@ -95,24 +95,25 @@ class LearningOptions(Section):
 
         Args:
             gamma: Discount factor.
-            lr: Learning rate, or a schedule `[[0, x], [step, y], …]`, linear between its points,
-                over the sampled environment steps.
-            grad_clip: Limit of gradients; None for no limit.
-            grad_clip_by: Norm of all gradients of an optimizer, norm of each, or each value.
-            train_batch_size: Rows of a batch, in older releases.
-            train_batch_size_per_learner: Rows of a batch for each learner.
-            num_epochs: Passes through a batch.
-            minibatch_size: Rows of a minibatch; None for whole batches.
+            lr: Learning rate, or a piecewise linear schedule `[[0, x], [step, y], …]` over sampled
+                environment steps.
+            grad_clip: Clipping threshold of gradients; None disables clipping.
+            grad_clip_by: Clip by the global norm of an optimizer's gradients, by the norm of each
+            gradient, or by value.
+            train_batch_size: Batch size in rows (name from older releases).
+            train_batch_size_per_learner: Batch size per learner, in rows.
+            num_epochs: Number of passes over a batch.
+            minibatch_size: Minibatch size in rows; None for whole batches.
             shuffle_batch_per_epoch: Shuffle the rows before each pass.
             model: Model options from older releases.
             optimizer: Optimizer options from older releases.
             num_aggregator_actors_per_learner: Has no effect: batches need no aggregators.
             max_requests_in_flight_per_aggregator_actor: Has no effect.
             learner_class: Subclass of the algorithm's `TorchLearner`.
-            learner_connector: Function of (observation_space, action_space) that returns connectors
-                between samples and loss.
+            learner_connector: Function of (observation_space, action_space) that returns the
+                connectors between samples and loss.
             add_default_connectors_to_learner_pipeline: Append the default connectors.
-            learner_config_dict: Options of your own learner class; merged.
+            learner_config_dict: Options of a custom learner class; merged.
             older: Option names from older releases.
         """
         given = dict(locals())
@@ -138,20 +139,20 @@ class LearningOptions(Section):
         """Set the learners.
 
         Args:
-            num_learners: Processes that learn; 0, or 1 without a GPU, learns in the algorithm's
-                process.
-            num_cpus_per_learner: CPUs of each learner; "auto" is 1, or 0 beside a GPU.
-            num_gpus_per_learner: GPUs of each learner; may be a fraction.
+            num_learners: Number of remote learners; 0, or 1 without a GPU, trains in the
+                algorithm's process.
+            num_cpus_per_learner: CPUs of each learner; "auto" is 1, or 0 with a GPU.
+            num_gpus_per_learner: GPUs of each learner; may be fractional.
             custom_resources_per_learner: Other resources of each learner.
             num_aggregator_actors_per_learner: Has no effect: batches need no aggregators.
             max_requests_in_flight_per_aggregator_actor: Has no effect.
             local_gpu_idx: GPU of a local learner.
-            max_requests_in_flight_per_learner: Batches that may wait for a learner.
+            max_requests_in_flight_per_learner: Maximum number of queued batches per learner.
             learner_class: Subclass of the algorithm's `TorchLearner`.
-            learner_connector: Function of (observation_space, action_space) that returns connectors
-                between samples and loss.
+            learner_connector: Function of (observation_space, action_space) that returns the
+                connectors between samples and loss.
             add_default_connectors_to_learner_pipeline: Append the default connectors.
-            learner_config_dict: Options of your own learner class; merged.
+            learner_config_dict: Options of a custom learner class; merged.
         """
         return self._set_learning(dict(locals()))
 
@@ -180,10 +181,10 @@ class LearningOptions(Section):
         """Set the networks.
 
         Args:
-            model_config: `DefaultModelConfig`, or a dictionary of its fields or of your module's
-                own options.
+            model_config: `DefaultModelConfig`, or a dictionary of its fields or of the options of
+                a custom module.
             rl_module_spec: `RLModuleSpec` or `MultiRLModuleSpec`.
-            algorithm_config_overrides_per_module: Options of single modules, by id; made by
+            algorithm_config_overrides_per_module: Options of single modules by id, created with
                 `AlgorithmConfig.overrides(…)`.
         """
         return self._set(
@@ -206,7 +207,7 @@ class LearningOptions(Section):
         torch_autocast: AutocastType | None = NotProvided,
         **ignored: Any,
     ) -> ConfigT:
-        """Set the framework, which is torch, and its options.
+        """Set the options of the framework, which is always torch.
 
         Args:
             framework: "torch".
@@ -221,7 +222,7 @@ class LearningOptions(Section):
             torch_skip_nan_gradients: Skip updates whose gradients are not finite, instead of
                 setting those gradients to 0.
             torch_autocast: Compute training passes and losses in mixed precision, with matrix
-                products of this type; weights, gradients and optimizers stay in float32. "float16"
+                products in this dtype; weights, gradients and optimizers stay in float32. "float16"
                 needs `experimental(_torch_grad_scaler_class=torch.amp.GradScaler)`. None for
                 float32.
             ignored: Options of TensorFlow in older releases.

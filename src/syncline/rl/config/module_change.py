@@ -1,4 +1,4 @@
-"""`ModuleChange`: a module that is added or removed while an algorithm runs."""
+"""`ModuleChange`: the addition or removal of a module while an algorithm runs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from syncline.suggestions import did_you_mean
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleChange:
-    """One change of the modules; the algorithm, its learners and its runners all apply it."""
+    """A change of the modules, applied by the algorithm, its learners and its runners."""
 
     module_id: str
     """Id of the module."""
     spec: RLModuleSpec | None
     """Its complete specification; None removes the module."""
     spaces: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
-    """Spaces of the other modules, which may have no agents after the change."""
+    """Spaces of the other modules, some of which may have no agents after the change."""
     overrides: Mapping[str, Any] | None = None
     """Options of the algorithm for this module alone."""
     mapping_fn: Callable[..., str] | None = None
@@ -29,38 +29,38 @@ class ModuleChange:
     to_train: Collection[str] | Callable[..., bool] | None = None
     """New `policies_to_train`; None to keep the current ones."""
     in_learners: bool = True
-    """The learners apply it."""
+    """Apply the change in the learners."""
     in_env_runners: bool = True
-    """The runners that sample for training apply it."""
+    """Apply the change in the runners that sample for training."""
     in_eval_env_runners: bool = True
-    """The runners of evaluations apply it."""
+    """Apply the change in the evaluation runners."""
 
     def check(self, config: AlgorithmConfig) -> None:
         """Raise an error if the change is impossible for the modules of a configuration.
 
         Raises:
-            ValueError: The module exists already, or is the only one.
-            KeyError: There is no module to remove.
+            ValueError: The module to add exists already, or the one to remove is the only one.
+            KeyError: The module to remove does not exist.
         """
         known = sorted(config.policies)
         if self.spec is not None and self.module_id in known:
             raise ValueError(
-                f"The module {self.module_id!r} exists already. Use another id, or call "
-                f"`remove_module({self.module_id!r})` before."
+                f"The module {self.module_id!r} exists already. Use another id, or first call "
+                f"`remove_module({self.module_id!r})`."
             )
         if self.spec is None and self.module_id not in known:
             raise KeyError(
-                f"There is no module {self.module_id!r} to remove."
+                f"The module {self.module_id!r} does not exist and cannot be removed."
                 f"{did_you_mean(self.module_id, known)} Modules: {', '.join(known)}."
             )
         if self.spec is None and len(known) == 1:
             raise ValueError(
-                f"The module {self.module_id!r} is the only one and cannot be removed: add another "
-                "one before."
+                f"The module {self.module_id!r} is the only one and cannot be removed: first add "
+                "another one."
             )
 
     def changed(self, config: AlgorithmConfig) -> AlgorithmConfig:
-        """Return a frozen copy of a configuration in which the change is made."""
+        """Return a frozen copy of a configuration with the change applied."""
         made = config.copy(copy_frozen=False)
         known = {
             module_id: with_spaces(declared, self.spaces.get(module_id))

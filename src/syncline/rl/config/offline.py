@@ -95,7 +95,7 @@ class OfflineOptions(Section):
         output_write_episodes: bool = NotProvided,
         offline_sampling: bool = NotProvided,
     ) -> ConfigT:
-        """Set where offline data come from, and where sampled episodes are recorded.
+        """Set the sources of offline data and the recording of sampled episodes.
 
         Args:
             input_: Paths of files to learn from; "sampler" for environments.
@@ -104,39 +104,39 @@ class OfflineOptions(Section):
             input_read_method: Name of a reader of `syncline.data`, such as "read_parquet", or a
                 function that returns a dataset.
             input_read_method_kwargs: Arguments of the reader.
-            input_read_schema: Names of the file's columns by the names in `Columns`.
+            input_read_schema: Map from names in `Columns` to column names of the file.
             input_read_episodes: Rows are recorded episodes.
             input_read_sample_batches: Rows are batches from older releases.
-            input_read_batch_size: Rows to read at once; by default the batch size of training.
+            input_read_batch_size: Rows per read; by default the training batch size.
             input_filesystem: "gcs", "s3", "abs" or a filesystem of pyarrow.
             input_filesystem_kwargs: Arguments of the filesystem.
-            input_compress_columns: Columns that the files hold compressed.
-            materialize_data: Keep what was read in memory.
+            input_compress_columns: Columns that are compressed in the files.
+            materialize_data: Keep the read data in memory.
             materialize_mapped_data: Keep prepared batches in memory.
             map_batches_kwargs: Arguments of `map_batches` for the preparation.
             iter_batches_kwargs: Arguments of `iter_batches`.
-            ignore_final_observation: Use 0 for observations after the last step.
+            ignore_final_observation: Use 0 as the observation after the last step.
             prelearner_class: Subclass of `OfflinePreLearner`.
             prelearner_buffer_class: Buffer between episodes and batches.
             prelearner_buffer_kwargs: Arguments of that buffer.
             prelearner_module_synch_period: Has no effect.
             prelearner_use_recorded_module_states: Use recorded states of stateful modules.
-            dataset_num_iters_per_learner: Batches of an iteration; None for a pass through the
+            dataset_num_iters_per_learner: Batches per iteration; None for one pass through the
                 data.
             actions_in_input_normalized: Recorded actions are already in [-1, 1].
             postprocess_inputs: Has no effect.
-            shuffle_buffer_size: Rows to shuffle among.
-            output: Directory to record episodes in.
+            shuffle_buffer_size: Size of the shuffle buffer in rows.
+            output: Directory for recorded episodes.
             output_config: Arguments of the filesystem, in older releases.
             output_compress_columns: Has no effect: Parquet compresses all columns.
-            output_max_file_size: Bytes of a file.
-            output_max_rows_per_file: Rows of a file; takes precedence.
-            output_write_remaining_data: Has no effect: nothing that was sampled is left out.
-            output_write_method: Name of a method of `Dataset` that writes, such as "write_parquet".
+            output_max_file_size: Maximum size of a file in bytes.
+            output_max_rows_per_file: Maximum number of rows per file; takes precedence.
+            output_write_remaining_data: Has no effect: all sampled data are written.
+            output_write_method: Name of a writing method of `Dataset`, such as "write_parquet".
             output_write_method_kwargs: Arguments of that method.
             output_filesystem: See `input_filesystem`.
             output_filesystem_kwargs: Arguments of the filesystem.
-            output_write_episodes: Write an episode per row; otherwise a step per row.
+            output_write_episodes: Write one episode per row; otherwise one step per row.
             offline_sampling: Has no effect.
         """
         return self._set(dict(locals()))

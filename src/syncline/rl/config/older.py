@@ -50,7 +50,7 @@ RENAMED = {
     "learning_starts": "num_steps_sampled_before_learning_starts",
     "max_requests_in_flight_per_sampler_worker": "max_requests_in_flight_per_env_runner",
 }
-"""Keys of dictionaries and keywords of methods, by their current attributes."""
+"""Older dictionary keys and method keywords, by their current attributes."""
 
 OLDER_NAMES = frozenset(
     name
@@ -58,7 +58,7 @@ OLDER_NAMES = frozenset(
     if attribute.lstrip("_") != name
     and name not in ("lambda", "input", "framework", "callbacks", "metrics_smoothing_episodes")
 )
-"""Names that only programs for older releases use."""
+"""Names used only by programs for older releases."""
 
 WITHOUT_EFFECT = frozenset(
     {
@@ -103,4 +103,4 @@ WITHOUT_EFFECT = frozenset(
         "_fake_gpus",
     }
 )
-"""Options from older releases that are accepted and ignored."""
+"""Options from older releases that are accepted without effect."""

@@ -79,7 +79,7 @@ class RunningOptions(Section):
             custom_resources_for_main_process: Other resources.
             placement_strategy: Strategy of the placement group: PACK, SPREAD, STRICT_PACK or
                 STRICT_SPREAD.
-            num_gpus: GPUs of the learner, in older releases.
+            num_gpus: GPUs of the learner (name from older releases).
             older: Option names from older releases.
         """
         given = dict(locals())
@@ -99,20 +99,22 @@ class RunningOptions(Section):
         custom_stats_cls_lookup: Any = NotProvided,
         record: bool | str = NotProvided,
     ) -> ConfigT:
-        """Set what an iteration contains and reports. It repeats `training_step` until all minima
-        hold.
+        """Set the length and the metrics of an iteration.
+
+        An iteration repeats `training_step` until it has reached all minimums.
 
         Args:
             keep_per_episode_custom_metrics: Has no effect.
             metrics_episode_collection_timeout_s: Has no effect.
-            metrics_num_episodes_for_smoothing: Episodes of the means of returns and lengths.
-            min_time_s_per_iteration: Minimum seconds of an iteration.
-            min_train_timesteps_per_iteration: Minimum trained steps of an iteration.
-            min_sample_timesteps_per_iteration: Minimum sampled steps of an iteration.
-            log_gradients: Report norms of gradients.
+            metrics_num_episodes_for_smoothing: Number of episodes over which returns and lengths
+            are averaged.
+            min_time_s_per_iteration: Minimum seconds per iteration.
+            min_train_timesteps_per_iteration: Minimum trained steps per iteration.
+            min_sample_timesteps_per_iteration: Minimum sampled steps per iteration.
+            log_gradients: Report gradient norms.
             custom_stats_cls_lookup: Has no effect.
-            record: Write the record of the run below the storage path, where the dashboard and
-                `syncline runs` find it. A string is the run's name, or the path or URI of its
+            record: Write a run record below the storage path, for the dashboard and
+                `syncline runs`. A string is the name of the run, or the path or URI of its
                 directory. A search has one record for all trials.
         """
         given = dict(locals())
@@ -125,10 +127,10 @@ class RunningOptions(Section):
         export_native_model_files: bool = NotProvided,
         checkpoint_trainable_policies_only: bool = NotProvided,
     ) -> ConfigT:
-        """Set what checkpoints contain.
+        """Set the content of checkpoints.
 
         Args:
-            export_native_model_files: Write the modules as files of torch, too.
+            export_native_model_files: Also write the modules as torch files.
             checkpoint_trainable_policies_only: Leave out modules that are not trained.
         """
         return self._set(dict(locals()))
@@ -153,8 +155,9 @@ class RunningOptions(Section):
         on_evaluate_offline_end: Hook = NotProvided,
         on_offline_eval_runners_recreated: Hook = NotProvided,
     ) -> ConfigT:
-        """Set callbacks: a subclass of `RLlibCallback` or several, and functions for single events,
-        with the arguments of the methods of that class.
+        """Set callbacks: subclasses of `RLlibCallback`, and functions for single events.
+
+        The functions take the arguments of the methods of that class.
         """
         given = dict(locals())
         hooks = {name: f"callbacks_{name}" for name in given if name.startswith("on_")}
@@ -172,7 +175,7 @@ class RunningOptions(Section):
 
         Args:
             log_level: Level of the logger.
-            log_sys_usage: Has no effect: records hold the usage of CPU and memory.
+            log_sys_usage: Has no effect: run records contain the usage of CPU and memory.
             seed: Seed of environments, exploration, weights and batches.
             fake_sampler: Has no effect.
         """
@@ -186,7 +189,7 @@ class RunningOptions(Section):
         extra_python_environs_for_driver: dict[str, str] = NotProvided,
         extra_python_environs_for_worker: dict[str, str] = NotProvided,
     ) -> ConfigT:
-        """Set environment variables of the algorithm's process and of runners and learners."""
+        """Set environment variables of the algorithm, the runners and the learners."""
         return self._set(dict(locals()))
 
     def api_stack(
@@ -194,7 +197,7 @@ class RunningOptions(Section):
         enable_rl_module_and_learner: bool = NotProvided,
         enable_env_runner_and_connector_v2: bool = NotProvided,
     ) -> ConfigT:
-        """Choose between the current and the older API: both True or both False."""
+        """Choose between the current (both True) and the older API (both False)."""
         return self._set(dict(locals()))
 
     def experimental(
@@ -205,12 +208,12 @@ class RunningOptions(Section):
         _validate_config: bool = NotProvided,
         **ignored: Any,
     ) -> ConfigT:
-        """Set options whose names may change.
+        """Set experimental options, whose names may change.
 
         Args:
-            _torch_grad_scaler_class: Class of the scaler of gradients for mixed precision.
-            _torch_lr_scheduler_classes: Classes of schedulers of torch, applied after each
-                iteration.
+            _torch_grad_scaler_class: Class of the gradient scaler for mixed precision.
+            _torch_lr_scheduler_classes: Classes of torch learning rate schedulers, stepped after
+                each iteration.
             _validate_config: Check the configuration when it is built.
             ignored: Options from older releases.
         """

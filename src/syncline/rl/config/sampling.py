@@ -1,4 +1,4 @@
-"""Options of env runners and of their failures."""
+"""Options of env runners and of their fault tolerance."""
 
 from __future__ import annotations
 
@@ -84,43 +84,43 @@ class SamplingOptions(Section):
         exploration_config: dict[str, Any] = NotProvided,
         **older: Any,
     ) -> ConfigT:
-        """Set how environments are sampled.
+        """Set the env runners and the sampling of environments.
 
         Args:
             env_runner_cls: Subclass of `SingleAgentEnvRunner` or `MultiAgentEnvRunner`.
-            num_env_runners: Processes that sample; 0 samples in the algorithm's process.
-            create_local_env_runner: Create a runner in the algorithm's process, too.
-            create_env_on_local_worker: Give that runner environments even if others sample.
-            num_envs_per_env_runner: Environments of each runner.
+            num_env_runners: Number of remote runners; 0 samples in the algorithm's process.
+            create_local_env_runner: Also create a runner in the algorithm's process.
+            create_env_on_local_worker: Give that runner environments even if remote runners sample.
+            num_envs_per_env_runner: Number of environments per runner.
             gym_env_vectorize_mode: One after the other, in processes of their own, or a vectorized
-                environment that the registry entry names.
-            num_cpus_per_env_runner: CPUs of each runner; may be a fraction.
-            num_gpus_per_env_runner: GPUs of each runner; may be a fraction.
+                vectorized environment of the registry entry.
+            num_cpus_per_env_runner: CPUs of each runner; may be fractional.
+            num_gpus_per_env_runner: GPUs of each runner; may be fractional.
             custom_resources_per_env_runner: Other resources of each runner.
             validate_env_runners_after_construction: Has no effect: runners are always checked.
-            sample_timeout_s: Seconds after which a runner without an answer is reported, with its
-                stack. A slow one is waited for, and its sample is used; one that takes no step for
-                `env_runner_health_probe_timeout_s` longer is killed, and samples the same again.
-            max_requests_in_flight_per_env_runner: Fragments that a runner may be asked for beside
-                the one that it samples (asynchronous algorithms).
-            env_to_module_connector: Function of (env, spaces, device) that returns connectors
+            sample_timeout_s: Seconds after which a runner that has not answered is logged with its
+                stack. Slow runners may continue, and their samples are used. A runner without any
+                step for another `env_runner_health_probe_timeout_s` is killed and samples again.
+            max_requests_in_flight_per_env_runner: Maximum number of queued fragment requests per
+                runner in asynchronous algorithms, besides the running one.
+            env_to_module_connector: Function of (env, spaces, device) that returns the connectors
                 between environments and module.
-            module_to_env_connector: Function of (env, spaces) that returns connectors between
+            module_to_env_connector: Function of (env, spaces) that returns the connectors between
                 module and environments.
             add_default_connectors_to_env_to_module_pipeline: Append the default connectors.
             add_default_connectors_to_module_to_env_pipeline: Append the default connectors.
-            episode_lookback_horizon: Steps that a chunk of an episode keeps of the one before.
-            merge_env_runner_states: Merge the states of connectors of all runners.
+            episode_lookback_horizon: Steps of the previous chunk that an episode chunk retains.
+            merge_env_runner_states: Merge the connector states of all runners.
             broadcast_env_runner_states: Send the merged states to all runners.
             use_env_runner_state_server: Has no effect.
-            rollout_fragment_length: Steps of each environment between two hand-overs; "auto" makes
-                the batch size exact.
-            sample_ahead: Let runners in other processes sample the next batch while the learners
-                train on the current one (PPO, A2C). Its weights are one update older; importance
-                ratios use the probabilities with which it was sampled, so they stay exact.
-            batch_mode: "complete_episodes" ends samples at ends of episodes.
+            rollout_fragment_length: Steps per environment in a fragment; "auto" makes the batch
+                size exact.
+            sample_ahead: Let remote runners sample the next batch while the learners train on the
+                current one (PPO, A2C). Its weights are one update older; importance ratios use the
+                recorded probabilities, so they stay exact.
+            batch_mode: "complete_episodes" returns only whole episodes.
             explore: Draw actions; otherwise take the most probable ones.
-            episodes_to_numpy: Episodes in samples hold arrays.
+            episodes_to_numpy: Episodes in samples contain arrays.
             compress_observations: Has no effect.
             observation_filter: "MeanStdFilter" standardizes observations.
             exploration_config: Exploration from older releases.
@@ -160,21 +160,21 @@ class SamplingOptions(Section):
         env_runner_restore_timeout_s: float = NotProvided,
         **older: Any,
     ) -> ConfigT:
-        """Set what happens if env runners or environments fail.
+        """Set the handling of failed env runners and environments.
 
         Args:
-            restart_failed_env_runners: Start failed runners again. They continue exactly where
-                they were if the state of their environments can be saved, otherwise with new
-                episodes.
-            ignore_env_runner_failures: Continue with the other runners.
-            max_num_env_runner_restarts: Restarts of all runners together.
-            delay_between_env_runner_restarts_s: Longest delay before a restart; the first one is
-                0.05 s and doubles.
-            restart_failed_sub_environments: Create an environment again after an exception.
-            num_consecutive_env_runner_failures_tolerance: Failures in a row before training stops.
+            restart_failed_env_runners: Restart failed runners. They continue exactly if the state
+                of their environments can be saved, otherwise with new episodes.
+                ignore_env_runner_failures: Continue with the remaining runners.
+            max_num_env_runner_restarts: Maximum number of restarts of all runners.
+            delay_between_env_runner_restarts_s: Maximum delay before a restart; delays start at
+            0.05 s and double.
+                restart_failed_sub_environments: Recreate an environment after an exception.
+            num_consecutive_env_runner_failures_tolerance: Consecutive failures before training
+            stops.
             env_runner_health_probe_timeout_s: Seconds without a step, after `sample_timeout_s`,
                 until a runner is killed and restarted.
-            env_runner_restore_timeout_s: Seconds a restart may take.
+            env_runner_restore_timeout_s: Maximum seconds of a restart.
             older: Option names from older releases.
         """
         given = dict(locals())

@@ -12,12 +12,12 @@ class Schedule:
     """A constant, or a piecewise linear function of steps.
 
     Args:
-        value: A number, or points `[[0, x0], [step1, x1], …]` in ascending order of steps. After
-            the last point the value stays.
-        name: Name of the option, for errors.
+        value: A number, or points `[[0, x0], [step1, x1], …]` in ascending order of steps. The
+            value is constant after the last point.
+        name: Name of the option, for error messages.
 
     Raises:
-        ValueError: The points do not begin at step 0, are not in order, or are no numbers.
+        ValueError: The points do not begin at step 0, are not in order, or are not numbers.
     """
 
     def __init__(self, value: float | Sequence[Sequence[float]], name: str = "schedule") -> None:
@@ -25,7 +25,7 @@ class Schedule:
 
     @property
     def is_constant(self) -> bool:
-        """True if the value never changes."""
+        """True if the value is constant."""
         return len(self._values) == 1
 
     def value(self, step: int) -> float:
@@ -50,7 +50,7 @@ def _points(value: Any, name: str) -> tuple[list[float], list[float]]:
     steps = [step for step, _ in points]
     if not points or steps[0] != 0 or any(a >= b for a, b in pairwise(steps)):
         raise ValueError(
-            f"The steps of `{name}={value!r}` must begin with 0 and ascend, as in "
+            f"The steps of `{name}={value!r}` must start at 0 and increase, as in "
             "[[0, 0.001], [100_000, 0.0001]]."
         )
     return steps, [at for _, at in points]

@@ -1,4 +1,4 @@
-"""`Section`: options declared as class attributes, set by methods that take keywords only."""
+"""`Section`: options declared as class attributes and set by keyword-only methods."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _NotProvided:
 
 
 NotProvided: Any = _NotProvided()
-"""Default of arguments whose option keeps its value."""
+"""Default of arguments; leaves the option unchanged."""
 
 SectionT = TypeVar("SectionT", bound="Section")
 
@@ -41,9 +41,9 @@ class Section:
                     self.__dict__[name] = copy.copy(getattr(cls, name))
 
     def _set(self: SectionT, given: Mapping[str, Any], **renamed: str) -> SectionT:
-        """Set the options that were provided; `given` are the arguments of the calling method.
+        """Set the provided options; `given` are the arguments of the calling method.
 
-        `renamed` maps arguments to the attributes that hold them.
+        `renamed` maps arguments to attributes with other names.
         """
         for name, value in given.items():
             if name != "self" and value is not NotProvided and not name.startswith("__"):
@@ -51,10 +51,10 @@ class Section:
         return self
 
     def _older(self, method: str, older: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the keywords of a method that it does not declare, after a check of their names.
+        """Check and return the keywords that a method does not declare.
 
         Raises:
-            TypeError: A name is no option, in this release or an earlier one.
+            TypeError: A name is not an option of this release or an earlier one.
         """
         for name in older:
             if name in RENAMED or name in WITHOUT_EFFECT or name in self.__dict__:
@@ -73,7 +73,7 @@ class Section:
 
 
 def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
-    """Raise ValueError, with the nearest name, unless `value` is one of `choices`."""
+    """Raise ValueError unless `value` is one of `choices`; suggest the nearest one."""
     if value not in choices:
         listed = ", ".join(map(repr, choices))
         hint = did_you_mean(str(value), [str(each) for each in choices])

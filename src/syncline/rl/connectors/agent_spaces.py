@@ -1,4 +1,4 @@
-"""Spaces of one agent, or of several: then a Dict by agent id."""
+"""Spaces of one agent, or of several agents as a Dict by agent id."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def for_each_agent(
     multi_agent: bool,
     agent_ids: Collection[Any] | None = None,
 ) -> Any:
-    """Return `function(space, …)`, or with several agents the Dict of it for each of them.
+    """Return `function(space, …)`; with several agents, apply it to each and return a Dict.
 
     Args:
-        function: From spaces of an agent to another one.
+        function: Maps the spaces of an agent to another space.
         spaces: Spaces of the agent, or Dicts by agent id.
         multi_agent: The spaces are Dicts by agent id.
-        agent_ids: Agents whose first space changes; None for all.
+        agent_ids: Agents whose first space changes; None for all agents.
     """
     if not multi_agent:
         return function(*spaces)
@@ -39,7 +39,7 @@ def space_of_agent(space: Any, episode: Any, multi_agent: bool) -> Any:
     """Return the space of an episode's agent.
 
     Raises:
-        ValueError: Several agents, of which the space has not this one.
+        ValueError: The Dict of agent spaces does not contain the agent.
     """
     if not multi_agent:
         return space

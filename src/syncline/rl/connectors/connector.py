@@ -1,4 +1,4 @@
-"""`ConnectorV2`: a piece between environments and modules, and helpers for batches of items."""
+"""`ConnectorV2`: base class of connectors, with helpers for batches of items."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import gymnasium as gym
 from syncline.rl.checkpointable import Checkpointable, StateDict
 
 Batch = dict[str, Any]
-"""Column -> episode's key -> list of items, one for each time step."""
+"""Column -> key of the episode -> list of items, one per time step."""
 
 
 class ConnectorV2(Checkpointable):
-    """A piece that changes episodes and batches on their way.
+    """A connector that transforms episodes and batches.
 
-    Subclasses implement `__call__`, and `recompute_output_observation_space` if what they write
-    has another space than what they read.
+    Subclasses implement `__call__`. They also implement `recompute_output_observation_space` if
+    the output space differs from the input space.
 
     Args:
-        input_observation_space: Space of the observations that arrive.
-        input_action_space: Space of the actions that arrive.
-        **kwargs: Further arguments of the subclass.
+        input_observation_space: Space of the input observations.
+        input_action_space: Space of the input actions.
+        **kwargs: Other arguments of the subclass.
     """
 
     def __init__(
@@ -50,14 +50,14 @@ class ConnectorV2(Checkpointable):
         metrics: Any = None,
         **kwargs: Any,
     ) -> Batch:
-        """Change episodes and batch; return the batch.
+        """Transform episodes and batch; return the batch.
 
         Args:
             rl_module: The module that acts.
             batch: Items by column and episode.
             episodes: Episodes that have a new observation or a new action.
-            explore: Whether actions are drawn.
-            shared_data: What pieces of a pipeline hand to later ones.
+            explore: True if actions are sampled.
+            shared_data: Data that connectors pass to later connectors of the pipeline.
             metrics: A `MetricsLogger`.
             **kwargs: For arguments of later releases.
         """
@@ -81,18 +81,18 @@ class ConnectorV2(Checkpointable):
     def recompute_output_observation_space(
         self, input_observation_space: Any, input_action_space: Any
     ) -> Any:
-        """Return the space of the observations that leave; by default, of those that arrive."""
+        """Return the space of the output observations; by default, that of the input."""
         return input_observation_space
 
     def recompute_output_action_space(
         self, input_observation_space: Any, input_action_space: Any
     ) -> Any:
-        """Return the space of the actions that leave; by default, of those that arrive."""
+        """Return the space of the output actions; by default, that of the input."""
         return input_action_space
 
     @property
     def input_observation_space(self) -> Any:
-        """Space of the observations that arrive."""
+        """Space of the input observations."""
         return self._input_observation_space
 
     @input_observation_space.setter
@@ -101,7 +101,7 @@ class ConnectorV2(Checkpointable):
 
     @property
     def input_action_space(self) -> Any:
-        """Space of the actions that arrive."""
+        """Space of the input actions."""
         return self._input_action_space
 
     @input_action_space.setter
@@ -110,12 +110,12 @@ class ConnectorV2(Checkpointable):
 
     @property
     def observation_space(self) -> Any:
-        """Space of the observations that leave."""
+        """Space of the output observations."""
         return self._observation_space
 
     @property
     def action_space(self) -> Any:
-        """Space of the actions that leave."""
+        """Space of the output actions."""
         return self._action_space
 
     # -- state
@@ -127,39 +127,39 @@ class ConnectorV2(Checkpointable):
         not_components: str | Collection[str] | None = None,
         **kwargs: Any,
     ) -> StateDict:
-        """Return the state; by default there is none."""
+        """Return the state; empty by default."""
         return {}
 
     def set_state(self, state: StateDict) -> None:
         """Set the state."""
 
     def reset_state(self) -> None:
-        """Forget the state."""
+        """Clear the state."""
 
     def merge_states(self, states: list[StateDict]) -> StateDict:
-        """Return the state that joins those of this piece in several env runners.
+        """Merge the states of this connector in several env runners.
 
-        By default there is none: every runner keeps its own.
+        By default the merged state is empty: every runner keeps its own.
         """
         return {}
 
     def take_changes(self) -> StateDict:
-        """Return what `merge_states` of another process needs, such as changes since the last call.
+        """Return the input for `merge_states` of another process, such as recent changes.
 
-        By default that is the state.
+        By default, return the state.
         """
         return self.get_state()
 
     def join_changes(self, changes: list[StateDict]) -> StateDict:
-        """Return the changes of one runner, in order, as one; by default the last ones."""
+        """Combine successive changes of one runner; by default, keep the last."""
         return changes[-1]
 
     def set_merged_state(self, state: StateDict) -> None:
-        """Set what `merge_states` returned; what came after `take_changes` should stay."""
+        """Set the state that `merge_states` returned; keep changes made after `take_changes`."""
         self.set_state(state)
 
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments that construct an equal piece."""
+        """Return the arguments that construct an equal connector."""
         return (self.input_observation_space, self.input_action_space), dict(self._kwargs)
 
     # -- helpers
@@ -174,8 +174,8 @@ class ConnectorV2(Checkpointable):
 
         Args:
             episodes: Episodes of one agent or of several.
-            agents_that_stepped_only: Of several agents, only those that have a new observation.
-            zip_with_batch_column: A column of a batch; then pairs of episode and item come.
+            agents_that_stepped_only: Only yield agents with a new observation.
+            zip_with_batch_column: Column of a batch; if given, yield pairs of episode and item.
         """
         singles = (
             single
@@ -198,7 +198,7 @@ class ConnectorV2(Checkpointable):
     def add_batch_item(
         batch: Batch, column: str, item_to_add: Any, single_agent_episode: Any = None
     ) -> None:
-        """Append an item to a column, at its episode's key if there is one."""
+        """Append an item to a column, under the key of its episode if given."""
         ConnectorV2.add_n_batch_items(batch, column, [item_to_add], 1, single_agent_episode)
 
     @staticmethod
@@ -209,7 +209,7 @@ class ConnectorV2(Checkpointable):
         num_items: int,
         single_agent_episode: Any = None,
     ) -> None:
-        """Append `num_items` items to a column, at its episode's key if there is one."""
+        """Append `num_items` items to a column, under the key of their episode if given."""
         if len(items_to_add) != num_items:
             raise ValueError(
                 f"add_n_batch_items() got {len(items_to_add)} items for column {column!r}, but "
@@ -255,13 +255,13 @@ def _singles_of(episode: Any, stepped_only: bool) -> Iterable[Any]:
     singles = episode.agent_episodes.items()
     if not stepped_only:
         return [single for _, single in singles]
-    # An observation that was repeated is one that the pieces have changed already.
+    # A repeated observation has already been transformed by the connectors.
     agents = episode.get_agents_that_stepped() - episode.agents_with_repeated_observation
     return [single for agent, single in singles if agent in agents]
 
 
 def batch_key(episode: Any) -> tuple[Any, ...]:
-    """Return the key of an episode's items in a batch."""
+    """Return the key of the episode's items in a batch."""
     if episode.agent_id is None:
         return (episode.id_,)
     return (episode.multi_agent_episode_id, episode.agent_id, episode.module_id)

@@ -1,4 +1,4 @@
-"""The pipelines of a configuration: the program's pieces among the default ones."""
+"""The pipelines of a configuration: user-defined and default connectors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from syncline.rl.older.preprocessors import PreprocessorConnector
 SINGLE_SPACES = "__env_single__"
 """Key of the spaces of one environment."""
 VECTOR_SPACES = "__env__"
-"""Key of the spaces of the vector of environments."""
+"""Key of the spaces of the vector environment."""
 FILTERS = ("NoFilter", "MeanStdFilter", "ConcurrentMeanStdFilter")
 """Values of `observation_filter`."""
 
@@ -50,8 +50,8 @@ def env_to_module_pipeline(
 
     Args:
         config: The algorithm's options.
-        env: The vector of environments; the configured function gets it.
-        spaces: Observation and action space below `SINGLE_SPACES`, if there is no environment.
+        env: The vector environment, which the configured function receives.
+        spaces: Observation and action space under `SINGLE_SPACES`, if `env` is None.
         device: Device of the tensors.
     """
     pieces = _made("env_to_module_connector", config, env, spaces, device)
@@ -121,21 +121,21 @@ def learner_pipeline(
 
 
 def own_pieces(connectors: Sequence[ConnectorV2]) -> slice:
-    """Return the place of the program's pieces: without default ones at the beginning and end.
+    """Return the range of the user-defined connectors, between default ones at both ends.
 
-    A subclass of a default piece is the program's.
+    A subclass of a default connector counts as user-defined.
     """
     places = [place for place, each in enumerate(connectors) if not is_default(each)]
     return slice(places[0], places[-1] + 1) if places else slice(0, 0)
 
 
 def is_default(connector: ConnectorV2) -> bool:
-    """Return True for a default piece, whose work runners and learners do on whole columns."""
+    """Return True for a default connector; runners and learners do its work on whole columns."""
     return DefaultConnector in type(connector).__bases__
 
 
 def _preprocessors(config: Any) -> list[ConnectorV2]:
-    """Return the custom preprocessor from older releases, if there is one."""
+    """Return the custom preprocessor from older releases, or None."""
     given = config.model_config.get("custom_preprocessor")
     if not given:
         return []
@@ -143,7 +143,7 @@ def _preprocessors(config: Any) -> list[ConnectorV2]:
 
 
 def _previous(config: Any) -> list[ConnectorV2]:
-    """Return the piece that adds previous actions and rewards, if a memory asks for them."""
+    """Return the connector that adds previous actions and rewards if the memory uses them."""
     given = config.model_config
     actions = int(given.get("attention_use_n_prev_actions") or 0)
     rewards = int(given.get("attention_use_n_prev_rewards") or 0)
@@ -160,7 +160,7 @@ def _previous(config: Any) -> list[ConnectorV2]:
 
 
 def _single_spaces(config: Any, env: Any, spaces: Any) -> tuple[Any, Any]:
-    """Return the spaces of one environment: those that are given, or the environment's."""
+    """Return the given spaces, or those of one environment."""
     if spaces is not None and SINGLE_SPACES in spaces:
         single: tuple[Any, Any] = spaces[SINGLE_SPACES]
         return single
@@ -194,7 +194,7 @@ def _with_spaces(
 
 
 def _made(option: str, config: Any, *args: Any) -> list[ConnectorV2]:
-    """Return the connectors that the function of an option makes."""
+    """Return the connectors created by the function of an option."""
     function = getattr(config, f"_{option}")
     if function is None:
         return []
@@ -209,7 +209,7 @@ def _made(option: str, config: Any, *args: Any) -> list[ConnectorV2]:
 
 
 def _call(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function with as many of the arguments as it takes: older ones take `env` alone."""
+    """Call a function with as many arguments as it accepts; older functions accept only `env`."""
     parameters = inspect.signature(function).parameters.values()
     if any(each.kind is each.VAR_POSITIONAL for each in parameters):
         return function(*args)

@@ -1,4 +1,4 @@
-"""`ConnectorPipelineV2`: connectors in a row, as one connector."""
+"""`ConnectorPipelineV2`: a sequence of connectors as one connector."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from syncline.rl.connectors.connector import Batch, ConnectorV2
 from syncline.suggestions import did_you_mean
 
 Place = str | type[ConnectorV2]
-"""A connector's class, or its name."""
+"""The class of a connector, or its name."""
 
 
 class ConnectorPipelineV2(ConnectorV2):
-    """Connectors in a row: each gets what the previous one returns.
+    """A sequence of connectors; each gets the output of the previous one.
 
     Args:
-        input_observation_space: Space of the observations that the first one gets.
-        input_action_space: Space of the actions that the first one gets.
+        input_observation_space: Input space of the first connector.
+        input_action_space: Input action space of the first connector.
         connectors: The connectors, in order.
     """
 
@@ -54,10 +54,10 @@ class ConnectorPipelineV2(ConnectorV2):
         metrics: Any = None,
         **kwargs: Any,
     ) -> Batch:
-        """Call all connectors; return the last one's batch.
+        """Call all connectors; return the batch of the last one.
 
         Raises:
-            TypeError: A connector returned no batch.
+            TypeError: A connector did not return a batch.
         """
         shared_data = {} if shared_data is None else shared_data
         for connector in self.connectors:
@@ -88,12 +88,12 @@ class ConnectorPipelineV2(ConnectorV2):
         self._insert(0, connector)
 
     def insert_before(self, name_or_class: Place, connector: ConnectorV2) -> ConnectorV2:
-        """Add a connector before another one; return it."""
+        """Insert a connector before another one; return it."""
         self._insert(self._index(name_or_class), connector)
         return connector
 
     def insert_after(self, name_or_class: Place, connector: ConnectorV2) -> ConnectorV2:
-        """Add a connector after another one; return it."""
+        """Insert a connector after another one; return it."""
         self._insert(self._index(name_or_class) + 1, connector)
         return connector
 
@@ -101,7 +101,7 @@ class ConnectorPipelineV2(ConnectorV2):
         """Remove a connector.
 
         Raises:
-            ValueError: There is none of this class or name.
+            ValueError: The pipeline has no connector of this class or name.
         """
         del self.connectors[self._index(name_or_class)]
         self.set_input_spaces(self.input_observation_space, self.input_action_space)
@@ -123,7 +123,7 @@ class ConnectorPipelineV2(ConnectorV2):
     # -- spaces
 
     def set_input_spaces(self, observation_space: Any, action_space: Any) -> None:
-        """Set the spaces that arrive at the first connector, and so those of all."""
+        """Set the input spaces of the first connector; update those of all."""
         self._input_observation_space = observation_space
         self._input_action_space = action_space
         for connector in self.connectors:
@@ -142,23 +142,23 @@ class ConnectorPipelineV2(ConnectorV2):
         not_components: str | Collection[str] | None = None,
         **kwargs: Any,
     ) -> StateDict:
-        """Return the states of the connectors by position and name; those without one lack."""
+        """Return the non-empty states of the connectors by position and name."""
         states = {name: each.get_state() for name, each in self._named().items()}
         return {name: state for name, state in states.items() if state}
 
     def set_state(self, state: StateDict) -> None:
-        """Set the states of the connectors that `state` has."""
+        """Set the states of the connectors in `state`."""
         for name, each in self._named().items():
             if name in state:
                 each.set_state(state[name])
 
     def reset_state(self) -> None:
-        """Forget the states of all connectors."""
+        """Clear the states of all connectors."""
         for each in self.connectors:
             each.reset_state()
 
     def merge_states(self, states: list[StateDict]) -> StateDict:
-        """Return the state that joins those of this pipeline in several env runners."""
+        """Merge the states of this pipeline in several env runners."""
         joined = {
             name: each.merge_states([state[name] for state in states if name in state])
             for name, each in self._named().items()
@@ -171,7 +171,7 @@ class ConnectorPipelineV2(ConnectorV2):
         return {name: each for name, each in changes.items() if each}
 
     def join_changes(self, changes: list[StateDict]) -> StateDict:
-        """Return the changes of one runner, in order, as one."""
+        """Combine successive changes of one runner."""
         return {
             name: each.join_changes([state[name] for state in changes if name in state])
             for name, each in self._named().items()
@@ -179,7 +179,7 @@ class ConnectorPipelineV2(ConnectorV2):
         }
 
     def set_merged_state(self, state: StateDict) -> None:
-        """Set the merged states of the connectors that `state` has."""
+        """Set the merged states of the connectors in `state`."""
         for name, each in self._named().items():
             if name in state:
                 each.set_merged_state(state[name])

@@ -1,4 +1,4 @@
-"""`GuardedAsyncVectorEnv`: each environment in a process of its own."""
+"""`GuardedAsyncVectorEnv`: each environment in a separate process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from syncline.rl.envs.sync_vector import check_single_agent
 
 
 class GuardedEnv(gym.Wrapper[Any, Any, Any, Any]):
-    """The environment of a guard, as one environment: in the process of an asynchronous vector."""
+    """A guarded environment inside the worker process of an asynchronous vector."""
 
     def __init__(self, guard: EnvGuard) -> None:
         super().__init__(guard.env)
@@ -52,13 +52,13 @@ class GuardedEnv(gym.Wrapper[Any, Any, Any, Any]):
         return get_env_state(self.env)
 
     def restore_state(self, states: Sequence[bytes], first_index: int) -> None:
-        """Put the environment into its state among those of the vector."""
+        """Restore the state of this environment from the states of the vector."""
         set_env_state(self.env, states[self._guard.index - first_index])
 
 
 # Without type arguments: it is generic only from gymnasium 1.3 on.
 class GuardedAsyncVectorEnv(gym.vector.AsyncVectorEnv):
-    """Steps each environment in a process of its own; for steps that take longer than 0.3 ms."""
+    """Steps each environment in a separate process; for steps that take longer than 0.3 ms."""
 
     def __init__(
         self, guards: Sequence[Callable[[], EnvGuard]], first_index: int, **options: Any
@@ -73,15 +73,15 @@ class GuardedAsyncVectorEnv(gym.vector.AsyncVectorEnv):
 
     @property
     def num_restarts(self) -> int:
-        """Number of environments that were recreated after a failure."""
+        """Number of environments recreated after a failure."""
         return sum(self.get_attr("num_restarts"))
 
     def get_states(self) -> list[bytes | None]:
-        """Return the state of each environment, or None where it cannot be saved."""
+        """Return the state of each environment, or None if it cannot be saved."""
         return list(self.call("saved_state"))
 
     def set_states(self, states: Sequence[bytes]) -> None:
-        """Put the environments into the given states."""
+        """Restore the states of the environments."""
         self.call("restore_state", list(states), self._first_index)
 
 
@@ -101,7 +101,7 @@ def _in_process(make_guard: Callable[[], EnvGuard], owner: int) -> gym.Env[Any, 
 
 
 def _exit_with_parent(parent: int) -> None:
-    """End this process when its parent has died: the pipes stay open in its siblings."""
+    """Exit when the parent dies; siblings keep the pipes open, so they do not signal it."""
     while os.getppid() == parent:
         time.sleep(1.0)
     os._exit(1)

@@ -14,11 +14,12 @@ import numpy as np
 from gymnasium import spaces
 
 
-def mismatch(space: spaces.Space[Any], value: Any, path: str = "observation") -> str | None:
-    """Return how a value fails to be one of a space, or None.
 
-    Values out of bounds are no failure (see `out_of_bounds`), and neither are numbers of another
-    precision or lists, which are converted.
+def mismatch(space: Space, value: object, path: str = "observation") -> str | None:
+    """Describe why a value does not belong to a space; return None if it does.
+
+    Values out of bounds are accepted (see `out_of_bounds`), as are lists and numbers of another
+    precision, which are converted.
     """
     if isinstance(space, spaces.Dict):
         return _mismatch_of_dict(space, value, path)
@@ -38,8 +39,8 @@ def mismatch(space: spaces.Space[Any], value: Any, path: str = "observation") ->
     return None if space.contains(value) else f"{path} {_shown(value)} is not in the space {space}"
 
 
-def out_of_bounds(space: spaces.Space[Any], value: Any, path: str = "observation") -> str | None:
-    """Return which element of a value that fits otherwise is out of the bounds of its Box."""
+def out_of_bounds(space: Space, value: Any, path: str = "observation") -> str | None:
+    """Describe the first element of a value out of the bounds of its Box, or return None."""
     if isinstance(space, spaces.Dict):
         found = (out_of_bounds(s, value[key], f"{path}[{key!r}]") for key, s in space.items())
         return next((each for each in found if each), None)
@@ -58,9 +59,9 @@ def out_of_bounds(space: spaces.Space[Any], value: Any, path: str = "observation
 
 
 def difference(given: Any, found: Any, path: str = "") -> str | None:
-    """Return in which part two spaces differ so that values of one are none of the other, or None.
+    """Describe the part in which two spaces are incompatible, or return None.
 
-    Bounds and precision may differ, and spaces of other classes are not compared.
+    Bounds and precision may differ; spaces of other classes are not compared.
     """
     where = f"{path} " if path else ""
     if isinstance(given, spaces.Dict) and isinstance(found, spaces.Dict):
@@ -90,7 +91,7 @@ def difference(given: Any, found: Any, path: str = "") -> str | None:
 
 
 def step_problem(result: Any) -> str | None:
-    """Return what is wrong with the result of `step`, apart from the observation, or None."""
+    """Describe an error in the result of `step` (except the observation), or return None."""
     if not isinstance(result, tuple) or len(result) != 5:
         size = f" of {len(result)}" if isinstance(result, (tuple, list)) else ""
         return (
@@ -107,8 +108,8 @@ def step_problem(result: Any) -> str | None:
     return None if isinstance(info, Mapping) else f"info is {_shown(info)}, but must be a dict"
 
 
-def reward_problem(reward: Any, path: str = "reward") -> str | None:
-    """Return what is wrong with a reward, or None."""
+def reward_problem(reward: Tree, path: str = "reward") -> str | None:
+    """Describe an error in a reward, or return None."""
     if isinstance(reward, np.ndarray) and reward.size == 1:
         reward = reward.item()
     if not isinstance(reward, (int, float, np.integer, np.floating, np.bool_)):
@@ -117,7 +118,7 @@ def reward_problem(reward: Any, path: str = "reward") -> str | None:
 
 
 def reset_problem(result: Any) -> str | None:
-    """Return what is wrong with the result of `reset`, apart from the observation, or None."""
+    """Describe an error in the result of `reset` (except the observation), or return None."""
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], Mapping):
         return (
             f"reset() returned {_shown(result)}, but must return the tuple (observation, info) "
@@ -127,7 +128,7 @@ def reset_problem(result: Any) -> str | None:
 
 
 def not_finite(column: Any, name: str = "observation") -> str | None:
-    """Return where the first NaN or infinity of a column [T, N, …] is, or None.
+    """Return the location of the first NaN or infinity in a column [T, N, …], or None.
 
     A column is an array, or a dict or tuple of columns.
     """
@@ -171,7 +172,7 @@ def _mismatch_of_array(space: Any, value: Any, path: str) -> str | None:
     try:
         array = np.asarray(value)
     except ValueError:
-        return f"{path} {_shown(value)} is no array; the space is {space}"
+        return f"{path} {_shown(value)} is not an array; the space is {space}"
     if array.shape != space.shape:
         return f"{path} has the shape {array.shape}, but the space has {space.shape}"
     if not np.can_cast(array.dtype, space.dtype, "same_kind"):

@@ -1,4 +1,4 @@
-"""`EnvContext`: the configuration of an environment with its place among the others."""
+"""`EnvContext`: the configuration of an environment and its index in the run."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 
 class EnvContext(dict[str, Any]):
-    """The `env_config` that a class or a registered creator of environments gets.
+    """The `env_config` that is passed to environment classes and registered creators.
 
-    It is a dict; the attributes tell apart the environments of a run, for example to read
+    It is a dict; its attributes identify the environment within the run, for example to read
     different files.
     """
 
@@ -24,15 +24,15 @@ class EnvContext(dict[str, Any]):
     ) -> None:
         super().__init__(env_config)
         self.worker_index = worker_index
-        """Index of the env runner; 0 for the local one, others from 1."""
+        """Index of the env runner: 0 for the local one, from 1 for remote ones."""
         self.vector_index = vector_index
         """Index of the environment in its env runner."""
         self.remote = remote
-        """Whether the environment runs in an actor of its own."""
+        """True if the environment runs in a separate actor."""
         self.num_workers = num_workers
         """Number of env runners; 0 if there is only the local one."""
         self.recreated_worker = recreated_worker
-        """Whether the env runner replaces one that failed."""
+        """True if the env runner replaces a failed one."""
 
     def copy_with_overrides(
         self,
@@ -43,7 +43,7 @@ class EnvContext(dict[str, Any]):
         num_workers: int | None = None,
         recreated_worker: bool | None = None,
     ) -> EnvContext:
-        """Return a copy in which the values that are not None replace the current ones."""
+        """Return a copy, updated with the values that are not None."""
         return EnvContext(
             self if env_config is None else copy.deepcopy(env_config),
             self.worker_index if worker_index is None else worker_index,

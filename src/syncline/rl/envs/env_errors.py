@@ -1,4 +1,4 @@
-"""Errors of environments, and the description of the place in user code that raised them."""
+"""Errors of environments, and the location in user code that raised them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ _LIBRARY_PARTS = frozenset({"gymnasium", "numpy", "pettingzoo", "syncline"})
 
 
 class EnvError(RuntimeError):
-    """An environment raised an exception, or returned a value that does not fit its spaces."""
+    """Raised if an environment raises an exception or returns a value outside its spaces."""
 
 
 class StepFailedRecreateEnvError(Exception):
-    """Raise it in `step` or `reset` to have the environment recreated, without an error.
+    """Raise it in `step` or `reset` to request a new environment without an error.
 
-    For simulators that are known to crash. An environment that always raises it fails after some
-    attempts in a row.
+    For simulators that are known to crash. After several consecutive attempts the environment
+    fails.
     """
 
 

@@ -1,8 +1,8 @@
 """`EnvGuard`: one environment of a vector, with checks, clear errors and restarts.
 
-Covered: the checked step and reset, the adaptation of gym's older API, errors that name the
-environment, its configuration and seed, and restarts after failures. Not covered: loops over
-several environments (`vector`), hanging environments (the limits of env runners).
+Covered: checked step and reset, adaptation of gym's older API, errors that name the environment,
+its configuration and seed, and restarts after failures. Not covered: loops over several
+environments (`vector`), hanging environments (time limits of env runners).
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from syncline.rl.envs.older_gym import OlderGymEnv, as_new_step
 logger = logging.getLogger("syncline")
 
 MAX_FAILURES_IN_A_ROW = 10
-"""Failures without a successful step in between after which a restart is given up."""
+"""Number of consecutive failures without a successful step after which an error is raised."""
 
 _SEED_STRIDE = 1_000_003
-"""Distance of the seeds before and after a restart."""
+"""Difference between the seeds before and after a restart."""
 
 StepResult = tuple[Any, Any, Any, Any, dict[str, Any]]
 
 
 class FailureHandler:
-    """Explains failures of one environment, and creates it again if allowed.
+    """Explains failures of one environment, and recreates it if allowed.
 
     Args:
         make: Creates the environment.
         context: Its configuration.
         index: Its index among all environments of the run.
-        name: Name of the environment for messages.
-        restart: Create it again after any exception.
+        name: Name of the environment in error messages.
+        restart: Recreate it after any exception.
     """
 
     def __init__(
@@ -61,27 +61,25 @@ class FailureHandler:
         """Number of times that the environment was recreated."""
 
     def seeded(self, seed: int | None) -> None:
-        """Note the seed of a reset."""
+        """Record the seed of a reset."""
         if seed is not None:
             self._seed = seed
 
     def next_seed(self, seed: int | None) -> int | None:
-        """Return the seed for a reset: the given one, or the one of an environment that was created
-        again and not seeded yet.
-        """
+        """Return the seed for a reset: the given one, or a new one for a recreated environment."""
         if seed is None:
             seed, self._fresh_seed = self._fresh_seed, None
         return seed
 
     def succeeded(self) -> None:
-        """Note a successful step."""
+        """Record a successful step."""
         self._failures = 0
 
     def replace(self, env: Any, error: Exception, call: str) -> Any:
         """Return a new environment in place of one that failed in `call`.
 
         Raises:
-            EnvError: Restarts are off, or too many in a row failed.
+            EnvError: Restarts are disabled, or too many consecutive restarts failed.
         """
         requested = isinstance(error, StepFailedRecreateEnvError)
         self._failures += 1
@@ -112,16 +110,16 @@ class FailureHandler:
         what = str(error) if isinstance(error, EnvError) else f"{type(error).__name__}: {error}"
         return (
             f"Environment {self.index} ({self.name}; env runner {context.worker_index}, index "
-            f"{context.vector_index} there) failed in {call}: {what}\n"
+            f"{context.vector_index}) failed in {call}: {what}\n"
             f"env_config={_short(dict(context), 1000)}, last seed {self._seed}"
         )
 
 
 class EnvGuard:
-    """A single-agent environment and what is needed to check, explain and replace it.
+    """A single-agent environment that is checked, and replaced after failures.
 
     Arguments as for `FailureHandler`, and:
-        check: Check the values that it returns.
+        check: Check the returned values.
     """
 
     def __init__(
@@ -198,10 +196,10 @@ class EnvGuard:
     def recover(self, error: Exception, action: Any, last_obs: Any) -> StepResult:
         """Handle an exception of a step: create the environment again if allowed.
 
-        The step then counts as truncated, without reward, and ends at the observation before it.
+        The step then counts as truncated, without reward, and repeats the previous observation.
 
         Raises:
-            EnvError: Restarts are off, or too many in a row failed.
+            EnvError: Restarts are disabled, or too many consecutive restarts failed.
         """
         self.env = self._failures.replace(self.env, error, f"step({_short(action)})")
         return last_obs, 0.0, False, True, {"env_restarted": True}
@@ -214,8 +212,8 @@ class EnvGuard:
             if outside:
                 self._warned = True
                 logger.warning(
-                    "Environment %d (%s): %s, the bounds of its observation space. Bounds that are "
-                    "too narrow matter if something scales by them. Reported once.",
+                    "Environment %d (%s): %s, the bounds of its observation space. Narrow bounds "
+                    "distort observations that are scaled by them. Logged once.",
                     self.index,
                     self._failures.name,
                     outside,

@@ -1,12 +1,12 @@
-"""Exact states of environments, for runs that continue after a restart.
+"""Exact states of environments, to continue runs after a restart.
 
-Covered: environments with `get_state` and `set_state`, others by their attributes, wrappers and
-random generators included. Not covered: environments whose attributes cannot be pickled, such as
-simulators in C++ or open windows; their state is None, and episodes begin anew.
+Covered: environments with `get_state` and `set_state`, and others by their attributes, including
+wrappers and random generators. Not covered: environments whose attributes cannot be pickled, such
+as simulators in C++ or open windows; their state is None, and they begin new episodes.
 
-Attributes are saved rather than objects: the classes of a program may have changed their module,
-and many environments of gymnasium pickle only the arguments of their constructors (`EzPickle`),
-which would lose their state. An environment keeps its identity when its state is restored.
+Attributes are saved instead of objects, because a program may move its classes to another module,
+and because many gymnasium environments pickle only their constructor arguments (`EzPickle`) and
+would lose their state. Restoring a state does not replace the environment object.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def get_env_state(env: Any) -> bytes | None:
 
 
 def set_env_state(env: Any, state: bytes) -> None:
-    """Put an environment into the state of `get_env_state`.
+    """Restore the state that `get_env_state` returned.
 
     Raises:
-        ValueError: It consists of other classes than the saved one.
+        ValueError: Its classes differ from those of the saved environment.
     """
     layers = _layers(env)
     buffer = io.BytesIO(state)
@@ -57,8 +57,8 @@ def set_env_state(env: Any, state: bytes) -> None:
     present = [_type_name(layer) for layer in layers]
     if saved != present:
         raise ValueError(
-            f"The checkpoint has the state of an environment made of {saved}, but this environment "
-            f"is made of {present} (outermost wrapper first). Restore with the same environment."
+            f"The checkpoint contains an environment with the layers {saved}, but this one has "
+            f"{present} (outermost wrapper first). Restore with the same environment."
         )
     for layer, layer_state in zip(layers, _StateUnpickler(buffer, layers).load(), strict=True):
         _set_layer_state(layer, layer_state)
@@ -95,12 +95,12 @@ def _set_layer_state(layer: Any, state: dict[str, Any]) -> None:
 
 
 def _not_saved(layer: Any) -> frozenset[str]:
-    """Return the attributes not to save: of wrappers also the environment, a layer of its own."""
+    """Return the attributes to skip; for wrappers including the environment, a separate layer."""
     return _NOT_SAVED | {"env"} if isinstance(layer, _WRAPPERS) else _NOT_SAVED
 
 
 def _offers_state(layer: Any) -> bool:
-    """Return whether the class of a layer defines both methods (wrappers forward attributes)."""
+    """Return True if the class of a layer defines both methods (wrappers forward attributes)."""
     return callable(getattr(type(layer), "get_state", None)) and callable(
         getattr(type(layer), "set_state", None)
     )
@@ -125,9 +125,7 @@ def _warn(env: Any, error: Exception) -> None:
 
 
 class _StatePickler(cloudpickle.Pickler):  # type: ignore[misc]  # untyped base
-    """Pickles attributes; references to the layers themselves become references to the layers that
-    exist when the state is loaded.
-    """
+    """Pickles attributes; references to layers are resolved to the existing layers on load."""
 
     def __init__(self, file: io.BytesIO, layers: list[Any]) -> None:
         super().__init__(file)
@@ -137,7 +135,7 @@ class _StatePickler(cloudpickle.Pickler):  # type: ignore[misc]  # untyped base
         return self._places.get(id(obj))
 
     def reducer_override(self, obj: Any) -> Any:
-        """Save environments inside of environments by their attributes, too."""
+        """Also save environments inside of environments by their attributes."""
         if isinstance(obj, gym.Env) or "_ezpickle_args" in getattr(obj, "__dict__", ()):
             return _empty, (type(obj),), dict(vars(obj)), None, None, _fill
         return super().reducer_override(obj)

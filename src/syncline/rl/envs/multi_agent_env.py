@@ -1,7 +1,7 @@
-"""`MultiAgentEnv`: environments with several agents, and two ways to get one.
+"""`MultiAgentEnv`: environments with several agents, and two ways to create one.
 
-Covered: the interface, n copies of a single-agent environment (`make_multi_agent`), and groups of
-agents as one agent (`with_agent_groups`). Not covered: PettingZoo (`pettingzoo`), checks and
+Covered: the interface, n copies of a single-agent environment (`make_multi_agent`), and grouping
+agents into one agent (`with_agent_groups`). Not covered: PettingZoo (`pettingzoo`), checks and
 restarts (`multi_agent_guard`).
 """
 
@@ -31,15 +31,15 @@ GROUP_INFO = "_group_info"
 
 
 class MultiAgentEnv(gym.Env[Any, Any]):
-    """An environment in which several agents act.
+    """An environment with several agents.
 
     Set `possible_agents`, and `observation_spaces` and `action_spaces` with a space for each of
     them (or override `get_observation_space` and `get_action_space`; a single `observation_space`
     and `action_space` hold for all agents). `agents` may change during an episode.
 
-    All dicts have only those agents that are concerned. An agent that has an observation acts in
-    the next step; others wait. A reward may come for any agent that has taken part; rewards of an
-    agent that waits are added up until it acts again.
+    All dicts contain only the agents that they concern. An agent with an observation acts in the
+    next step; the others wait. Any agent that has acted may receive rewards; the rewards of a
+    waiting agent are summed until it acts again.
     """
 
     observation_spaces: Mapping[Any, spaces.Space[Any]] | None = None
@@ -70,11 +70,11 @@ class MultiAgentEnv(gym.Env[Any, Any]):
         return {}, {}
 
     def step(self, action_dict: MultiAgentDict) -> MultiAgentStep:
-        """Take the actions of all agents that had an observation.
+        """Execute the actions of all agents with an observation.
 
         Returns:
             Observations, rewards, terminateds, truncateds and infos, by agent. The end flags also
-            have the key "__all__": True ends the episode for all agents. An agent whose episode
+            have the key "__all__", which ends the episode for all agents. An agent whose episode
             ends needs a last observation.
         """
         raise NotImplementedError
@@ -87,7 +87,7 @@ class MultiAgentEnv(gym.Env[Any, Any]):
         """Return the observation space of an agent.
 
         Raises:
-            KeyError: There is none.
+            KeyError: The agent has no space.
         """
         return _space_of(agent_id, self.observation_spaces, self.observation_space)
 
@@ -95,18 +95,18 @@ class MultiAgentEnv(gym.Env[Any, Any]):
         """Return the action space of an agent.
 
         Raises:
-            KeyError: There is none.
+            KeyError: The agent has no space.
         """
         return _space_of(agent_id, self.action_spaces, self.action_space)
 
     @property
     def num_agents(self) -> int:
-        """Number of agents at present."""
+        """Current number of agents."""
         return len(self.agents)
 
     @property
     def max_num_agents(self) -> int:
-        """Number of agents that may appear."""
+        """Number of possible agents."""
         return len(self.possible_agents)
 
     def get_agent_ids(self) -> set[Any]:
@@ -122,20 +122,19 @@ class MultiAgentEnv(gym.Env[Any, Any]):
         """Return this environment with groups of agents that act as one agent.
 
         Args:
-            groups: Members by group id. The group id becomes the id of the new agent; agents in no
-                group remain.
+            groups: Members by group id, which becomes the id of the new agent. Other agents remain.
             obs_space: Observation space of every group; by default the Tuple of its members'
                 spaces.
-            act_space: Action space of every group, likewise.
+            act_space: Action space of every group; by default likewise.
         """
         return GroupAgentsWrapper(self, groups, obs_space, act_space)
 
 
 class GroupAgentsWrapper(MultiAgentEnv):
-    """Groups agents: observations and actions are tuples of the members', rewards are added up.
+    """Groups agents: observations and actions become tuples over members, rewards are summed.
 
-    All members of a group act at the same time. The group's info has the members' rewards
-    (`_group_rewards`) and infos (`_group_info`).
+    All members of a group act at the same time. The info of a group contains the rewards
+    (`_group_rewards`) and infos (`_group_info`) of its members.
     """
 
     def __init__(
@@ -154,12 +153,12 @@ class GroupAgentsWrapper(MultiAgentEnv):
                 if agent in self.agent_id_to_group:
                     raise ValueError(
                         f"The agent {agent!r} is in the groups {self.agent_id_to_group[agent]!r} "
-                        f"and {group!r}, but may be in one only."
+                        f"and {group!r}, but may be in only one."
                     )
                 if known and agent not in known:
                     raise ValueError(
-                        f"The group {group!r} has the member {agent!r}, which is no agent of the "
-                        f"environment. Agents: {known}."
+                        f"The group {group!r} has the member {agent!r}, which is not an agent of "
+                        f"the environment. Agents: {known}."
                     )
                 self.agent_id_to_group[agent] = group
         single = [agent for agent in known if agent not in self.agent_id_to_group]
@@ -223,7 +222,7 @@ class GroupAgentsWrapper(MultiAgentEnv):
     def _group(
         self, items: MultiAgentDict, merge: Callable[[Any, MultiAgentDict], Any]
     ) -> MultiAgentDict:
-        """Return the items with one value, `merge(group, values)`, for each group that has any."""
+        """Merge the items of each group's members to `merge(group, values)`."""
         grouped: MultiAgentDict = {}
         for agent, item in items.items():
             group = self.agent_id_to_group.get(agent)
@@ -263,8 +262,8 @@ def make_multi_agent(
 ) -> type[CopiesOfOneEnv]:
     """Return the class of a multi-agent environment of n independent single-agent ones.
 
-    Its constructor takes a configuration with `num_agents` (by default 1); a creator gets the rest.
-    The agents are 0 to n - 1. Agent i is seeded with the seed + i.
+    Its constructor takes a configuration with `num_agents` (1 by default); a creator gets the other
+    keys. The agents are 0 to n - 1. Agent i is seeded with seed + i.
 
     Args:
         env_name_or_creator: A gymnasium id, or a function of the configuration.
@@ -285,7 +284,7 @@ def _maker(env_id: str) -> Callable[[Any], gym.Env[Any, Any]]:
 
 
 class CopiesOfOneEnv(MultiAgentEnv):
-    """The environment that `make_multi_agent` makes."""
+    """The environment created by `make_multi_agent`."""
 
     creator: Callable[[Any], gym.Env[Any, Any]]
 
@@ -334,7 +333,7 @@ class CopiesOfOneEnv(MultiAgentEnv):
         return obs, rewards, terminated, truncated, infos
 
     def render(self) -> Any:
-        """Return the images of all agents side by side, or below each other if they are wide."""
+        """Return the images of all agents next to each other, or stacked if they are wide."""
         images: list[Any] = [env.render() for env in self.envs]
         wide = images[0].shape[1] > images[0].shape[0]
         return np.concatenate(images, axis=0 if wide else 1)

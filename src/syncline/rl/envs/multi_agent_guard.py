@@ -26,22 +26,22 @@ from syncline.suggestions import did_you_mean
 logger = logging.getLogger("syncline")
 
 CHECKED_STEPS = 100
-"""Steps with full checks, from the creation of an environment on."""
+"""Number of fully checked steps after the creation of an environment."""
 _INFO_KEYS = (ALL_AGENTS, "__common__")
 
 
 class GuardedMultiAgentEnv(MultiAgentEnv):
-    """Checks what an environment declares and returns, and replaces it after failures.
+    """Checks the declarations and return values of an environment, and replaces it after failures.
 
-    Attributes that are not defined here are those of the environment.
+    Other attributes are forwarded to the environment.
 
     Args:
         make: Creates the environment.
         context: Its configuration.
         index: Its index among all environments of the run.
-        name: Name of the environment for messages.
-        restart: Create it again after an exception.
-        check: Check the values that it returns.
+        name: Name of the environment in error messages.
+        restart: Recreate it after an exception.
+        check: Check the returned values.
     """
 
     def __init__(
@@ -161,8 +161,8 @@ class GuardedMultiAgentEnv(MultiAgentEnv):
                 return problem
         if ALL_AGENTS not in terminateds:
             return (
-                f"step() returned terminateds={terminateds} without the key '__all__', which says "
-                "whether the episode has ended for all agents"
+                f"step() returned terminateds={terminateds} without the key '__all__', which must "
+                "be True if the episode has ended for all agents"
             )
         for agent, reward in rewards.items():
             problem = reward_problem(reward, f"reward of {agent!r}")
@@ -182,7 +182,7 @@ class GuardedMultiAgentEnv(MultiAgentEnv):
             if agent not in self._spaces and agent not in besides:
                 near = did_you_mean(str(agent), map(str, self.possible_agents))
                 return (
-                    f"{call} returned {what} for the agent {agent!r}, which is none of the "
+                    f"{call} returned {what} for the agent {agent!r}, which is not one of the "
                     f"possible agents {self.possible_agents}.{near}"
                 )
         return None
@@ -211,15 +211,14 @@ class GuardedMultiAgentEnv(MultiAgentEnv):
         return get_env_state(self.env)
 
     def set_env_state(self, state: bytes, last_obs: MultiAgentDict) -> None:
-        """Put the environment into a state of `get_env_state`; `last_obs` are the latest
-        observations of the agents.
+        """Restore a state of `get_env_state`; `last_obs` are the latest observations of the agents.
         """
         set_env_state(self.env, state)
         self._last_obs = dict(last_obs)
 
     @property
     def agents(self) -> list[Any]:  # type: ignore[override]  # read only here
-        """Agents at present."""
+        """Current agents."""
         return list(self.env.agents)
 
     @property
@@ -244,7 +243,7 @@ def declared_spaces(
     """Return observation and action spaces of all agents.
 
     Raises:
-        EnvError: There are no agents, or an agent lacks a space.
+        EnvError: The environment has no agents, or an agent lacks a space.
     """
     agents = all_agents(env)
     if not agents:

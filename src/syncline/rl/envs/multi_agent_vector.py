@@ -11,7 +11,7 @@ from syncline.rl.envs.registry import resolve_env
 
 
 class MultiAgentOptions(Protocol):
-    """The options of a configuration that multi-agent environments depend on."""
+    """Options that affect multi-agent environments."""
 
     env: Any
     env_config: Any
@@ -37,11 +37,11 @@ def make_multi_agent_env(
         vector_index: Index of the environment in the env runner.
         num_workers: Number of env runners.
         index: Index among all environments of the run; by default `vector_index`.
-        recreated_worker: Whether the env runner replaces one that failed.
+        recreated_worker: The env runner replaces a failed one.
 
     Raises:
         ValueError: Unknown environment.
-        EnvError: It could not be created, or is no multi-agent environment, or lacks a space.
+        EnvError: It could not be created, is not a multi-agent environment, or lacks a space.
     """
     maker = resolve_env(config.env, render_mode="rgb_array" if config.render_env else None)
     env_config: Mapping[str, Any] = config.env_config or {}

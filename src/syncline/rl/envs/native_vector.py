@@ -1,4 +1,4 @@
-"""`NativeVectorEnv`: a vector whose own class steps all environments at once."""
+"""`NativeVectorEnv`: a vectorized environment with a native batched step."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from syncline.rl.envs.vector_step import FINAL_OBS, RESET_ONLY, Arrays, VectorSt
 
 # Without type arguments: it is generic only from gymnasium 1.3 on.
 class NativeVectorEnv(gym.vector.VectorWrapper):
-    """A vector whose class steps all environments at once, with any mode of autoreset.
+    """A vectorized environment with a native batched step and any autoreset mode.
 
-    Vectors that reset in the step after the end (`AutoresetMode.NEXT_STEP`, gymnasium's default and
-    envpool) cannot do it sooner: their last observations appear in `final_obs` as usual, but also
-    as the observation, and `infos["reset_only"]` masks the step that follows.
+    Vectors with `AutoresetMode.NEXT_STEP` (gymnasium's default, and envpool) reset in the step
+    after the end of an episode. Their last observations appear in `final_obs` as usual and also as
+    the observation; `infos["reset_only"]` masks the following step.
     """
 
     def __init__(self, env: gym.vector.VectorEnv[Any, Any, Any], name: str) -> None:
@@ -40,7 +40,7 @@ class NativeVectorEnv(gym.vector.VectorWrapper):
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[Arrays, dict[str, Any]]:
-        """Reset all environments; of several seeds, the first counts for all."""
+        """Reset all environments; only the first of several seeds is used."""
         if seed is not None and not isinstance(seed, int):
             seed = seed[0]
         self._resets_next[:] = False
@@ -101,11 +101,11 @@ class NativeVectorEnv(gym.vector.VectorWrapper):
         return [state, *[b""] * (self.num_envs - 1)]
 
     def set_states(self, states: Sequence[bytes]) -> None:
-        """Put the vector into the state of `get_states`."""
+        """Restore the state that `get_states` returned."""
         if not states[0] or any(states[1:]):
             raise ValueError(
-                f"The vector {self._name} can only be restored as a whole: use as many "
-                "environments and env runners as the saved run."
+                f"The vector {self._name} can only be restored as a whole: use the same number "
+                "of environments and env runners as the saved run."
             )
         set_env_state(self.env, states[0])
 

@@ -1,7 +1,7 @@
 """Environments with the API of gym before 0.26, as gymnasium environments.
 
 Covered: `step` with 4 results, `reset` without infos and without `seed`, `seed()`, and spaces of
-the package gym. Not covered: anything else that gym had.
+the package gym. Not covered: other features of gym.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gymnasium import spaces
 
 
 class OlderGymEnv(gym.Env[Any, Any]):
-    """Adapts an environment; results of the new API pass unchanged."""
+    """Adapts an environment; results of the new API are returned unchanged."""
 
     def __init__(self, env: Any) -> None:
         self.env = env
@@ -66,7 +66,7 @@ class OlderGymEnv(gym.Env[Any, Any]):
 
 
 def has_older_reset(env: Any) -> bool:
-    """Return whether an environment needs the adapter because of its type or `reset`."""
+    """Return True if an environment needs the adapter because of its type or `reset`."""
     if not isinstance(env, gym.Env):
         return True
     return reset_arguments(env) != ["seed", "options"]
@@ -92,7 +92,7 @@ def as_gymnasium_space(space: Any) -> spaces.Space[Any]:
     """Return the gymnasium space for a space of the package gym.
 
     Raises:
-        TypeError: There is none.
+        TypeError: gymnasium has no such space.
     """
     if isinstance(space, spaces.Space):
         return space
@@ -109,4 +109,4 @@ def as_gymnasium_space(space: Any) -> spaces.Space[Any]:
         return spaces.Tuple([as_gymnasium_space(each) for each in space.spaces])
     if kind == "Dict":
         return spaces.Dict({key: as_gymnasium_space(s) for key, s in space.spaces.items()})
-    raise TypeError(f"{space!r} is no gymnasium space. Use a space of `gymnasium.spaces`.")
+    raise TypeError(f"{space!r} is not a gymnasium space. Use a space of `gymnasium.spaces`.")

@@ -1,7 +1,7 @@
 """Environments of PettingZoo as `MultiAgentEnv`.
 
-Covered: AEC and parallel environments that exist already. The library itself is not needed here:
-the program has created the environment with it.
+Covered: AEC and parallel environments that a program has created. This module does not import
+PettingZoo.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from syncline.rl.envs.multi_agent_env import (
 class PettingZooEnv(MultiAgentEnv):
     """An AEC environment: one agent acts at a time.
 
-    An agent's reward is the sum since it acted last, as PettingZoo's `last()` counts.
+    An agent's reward is the sum since its last action, as in PettingZoo's `last()`.
     """
 
     def __init__(self, env: Any) -> None:
@@ -78,7 +78,7 @@ class PettingZooEnv(MultiAgentEnv):
 
 
 class ParallelPettingZooEnv(MultiAgentEnv):
-    """A parallel environment: all agents act at once."""
+    """A parallel environment: all agents act simultaneously."""
 
     def __init__(self, env: Any) -> None:
         env.reset()

@@ -34,26 +34,25 @@ Creator = Callable[..., Any]
 
 @dataclass(frozen=True, kw_only=True)
 class EnvMaker:
-    """A resolved environment. It can be sent to other processes, whose registries lack the names of
-    this one.
+    """A resolved environment, which can be sent to processes with other registries.
     """
 
     name: str
-    """Name for messages."""
+    """Name in error messages."""
     kind: Literal["creator", "gymnasium", "envpool"]
-    """Whether a function, gymnasium's registry or envpool creates it."""
+    """Kind of creation: by a function, gymnasium's registry or envpool."""
     creator: Creator | None = None
-    """Class or function that gets the `EnvContext`."""
+    """Class or function that takes the `EnvContext`."""
     spec: EnvSpec | None = None
     """Entry of gymnasium's registry."""
     render_mode: str | None = None
     """Argument `render_mode` for environments of gymnasium's registry."""
 
     def make(self, context: EnvContext) -> Any:
-        """Create one environment: a `gymnasium.Env` or `MultiAgentEnv`; others are adapted.
+        """Create one environment, a `gymnasium.Env` or `MultiAgentEnv`; adapt other classes.
 
         Raises:
-            EnvError: The creator raised an exception, or returned no environment.
+            EnvError: The creator raised an exception or did not return an environment.
         """
         if self.kind == "envpool":
             raise ValueError(
@@ -83,9 +82,9 @@ class EnvMaker:
         return OlderGymEnv(env)
 
     def make_vector(self, context: EnvContext, num_envs: int, seed: int | None) -> Any:
-        """Create a vector of environments whose class steps all of them at once.
+        """Create a vectorized environment with a native batched step.
 
-        A creator gets the context with the key `num_envs`, and must return a
+        A creator gets the context with the key `num_envs` and must return a
         `gymnasium.vector.VectorEnv`. `seed` is used by envpool.
         """
         if self.kind == "envpool":
@@ -119,7 +118,7 @@ class EnvMaker:
         return self.creator(context) if _takes_context(parameters) else self.creator()
 
     def _make_registered(self, context: EnvContext) -> Any:
-        # Runners check values themselves, and reset before the first step.
+        # Runners check the values, and reset before the first step.
         spec = copy.copy(self.spec)
         assert spec is not None
         spec.order_enforce = False
@@ -130,16 +129,15 @@ class EnvMaker:
 
 
 def resolve_env(env: Any, *, render_mode: str | None = None) -> EnvMaker:
-    """Return what creates an environment.
+    """Resolve the `env` option to a maker of environments.
 
     Args:
-        env: What was given to `config.environment(...)`.
+        env: Argument of `config.environment(...)`.
         render_mode: Argument `render_mode` for environments of gymnasium's registry.
 
     Raises:
-        ValueError: No environment is given or known under the name; the message has the nearest
-            name.
-        TypeError: `env` is of another type.
+        ValueError: `env` is missing or an unknown name; the message suggests the nearest name.
+            TypeError: `env` has an unsupported type.
     """
     if isinstance(env, EnvMaker):
         return env
@@ -152,8 +150,8 @@ def resolve_env(env: Any, *, render_mode: str | None = None) -> EnvMaker:
         return EnvMaker(name=env.id, kind="gymnasium", spec=env, render_mode=render_mode)
     if isinstance(env, (gym.Env, gym.vector.VectorEnv)):
         raise TypeError(
-            f"config.environment(env={env!r}) got an environment that exists already. Pass its "
-            "class, or a function that creates it: each env runner needs its own."
+            f"config.environment(env={env!r}) got an environment instance. Pass its class, or a "
+            "function that creates it: each env runner needs its own instance."
         )
     if not isinstance(env, str):
         if callable(env):
@@ -194,7 +192,7 @@ def _from_path(path: str) -> Creator:
         found = pkgutil.resolve_name(path) if "." in path else None
     except (ImportError, AttributeError) as error:
         raise ValueError(_unknown(path, f" {type(error).__name__}: {error}.")) from error
-    except ValueError:  # no dotted path
+    except ValueError:  # not a dotted path
         found = None
     if not callable(found):
         raise ValueError(_unknown(path))
@@ -210,7 +208,7 @@ def _unknown(env: str, reason: str = "") -> str:
     more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
     return (
         f"Unknown environment {env!r}.{reason}{near} Names of `tune.register_env`: {listed}{more}. "
-        "A gymnasium id needs the import of the package that registers it, for example as "
+        "For a gymnasium id, name the package that registers it, for example as "
         f"'package:{env}'."
     )
 
@@ -228,8 +226,7 @@ def _make_envpool(name: str, num_envs: int, seed: int | None, config: dict[str, 
 
 
 def _is_gymnasium_class(creator: Creator) -> bool:
-    """Return whether a creator is a class of gymnasium's own environments, whose constructors take
-    keyword arguments.
+    """Return True for a gymnasium environment class whose constructor takes keyword arguments.
     """
     return inspect.isclass(creator) and creator.__module__.startswith("gymnasium.envs.")
 

@@ -1,6 +1,6 @@
 """Spaces as plain dicts, in RLlib's format, for JSON and msgpack.
 
-Covered: Box, Discrete, MultiBinary, MultiDiscrete, Text, and Dict and Tuple of them. Not covered:
+Covered: Box, Discrete, MultiBinary, MultiDiscrete, Text, and nested Dict and Tuple. Not covered:
 other spaces, and the random generators of spaces.
 """
 
@@ -89,7 +89,7 @@ def gym_space_from_dict(saved: dict[str, Any] | None) -> Any:
         return spaces.Tuple([gym_space_from_dict(each) for each in saved["spaces"]])
     if kind == "dict":
         return spaces.Dict({key: gym_space_from_dict(s) for key, s in saved["spaces"].items()})
-    raise ValueError(f"Cannot read a space of the kind {kind!r}.")
+    raise ValueError(f"Cannot read a space of kind {kind!r}.")
 
 
 def _array_to_text(array: np.ndarray) -> str:

@@ -1,4 +1,4 @@
-"""`GuardedSyncVectorEnv`: environments that are stepped one after another in this process."""
+"""`GuardedSyncVectorEnv`: steps environments sequentially in this process."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from syncline.rl.envs.env_state import get_env_state, set_env_state
 from syncline.rl.envs.vector_step import FINAL_INFO, FINAL_OBS, PER_ENV, Arrays, VectorStep
 
 CHECKED_STEPS = 20
-"""Steps with full checks, from the creation of an environment on."""
+"""Number of fully checked steps after the creation of an environment."""
 
 
 # Without type arguments: it is generic only from gymnasium 1.3 on.
 class GuardedSyncVectorEnv(gym.vector.SyncVectorEnv):
-    """Steps environments one after another, and resets those that ended in the same step."""
+    """Steps environments sequentially, and resets ended episodes in the same step."""
 
     def __init__(self, guards: Sequence[EnvGuard]) -> None:
         self._guards = list(guards)
@@ -36,21 +36,21 @@ class GuardedSyncVectorEnv(gym.vector.SyncVectorEnv):
             )
         except (RuntimeError, AssertionError) as error:  # the latter before gymnasium 1.3
             raise EnvError(
-                f"All environments of a vector need the same spaces, but {error}"
+                f"All environments of a vector must have the same spaces, but {error}"
             ) from error
         self._batch = batcher(self.single_observation_space)
         self._per_env: list[dict[str, Any]] = [{} for _ in guards]
         self._attach()
 
     def _attach(self) -> None:
-        """Take the environments from the guards, and check their next steps."""
+        """Update the environments from the guards, and check their next steps."""
         self.envs = [guard.env for guard in self._guards]
         self._steps: list[Callable[[Any], StepResult]] = [guard.step for guard in self._guards]
         self._steps_to_check = CHECKED_STEPS
 
     @property
     def num_restarts(self) -> int:
-        """Number of environments that were recreated after a failure."""
+        """Number of environments recreated after a failure."""
         return sum(guard.num_restarts for guard in self._guards)
 
     def reset(
@@ -59,7 +59,7 @@ class GuardedSyncVectorEnv(gym.vector.SyncVectorEnv):
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[Arrays, dict[str, Any]]:
-        """Reset all environments; `seed` is one for each, or the first of a sequence."""
+        """Reset all environments; `seed` is a list, or the first of consecutive seeds."""
         for index, env_seed in enumerate(_seeds(seed, self.num_envs)):
             self._env_obs[index], self._per_env[index] = self._reset_one(index, env_seed, options)
         infos = {PER_ENV: list(self._per_env)} if any(self._per_env) else {}
@@ -139,7 +139,7 @@ class GuardedSyncVectorEnv(gym.vector.SyncVectorEnv):
             problem = mismatch(self.single_observation_space, obs)
             if problem:
                 return f"Environment at index {index} of its vector: {problem}."
-        return f"The observations of a vector of environments do not fit together: {error}."
+        return f"The observations of a vector environment have different shapes: {error}."
 
     def _as_rewards(self, rewards: list[Any]) -> np.ndarray:
         try:
@@ -157,11 +157,11 @@ class GuardedSyncVectorEnv(gym.vector.SyncVectorEnv):
             raise
 
     def get_states(self) -> list[bytes | None]:
-        """Return the state of each environment, or None where it cannot be saved."""
+        """Return the state of each environment, or None if it cannot be saved."""
         return [get_env_state(env) for env in self.envs]
 
     def set_states(self, states: Sequence[bytes]) -> None:
-        """Put the environments into the given states."""
+        """Restore the states of the environments."""
         for env, state in zip(self.envs, states, strict=True):
             set_env_state(env, state)
 
@@ -208,6 +208,6 @@ def check_single_agent(env: Any) -> None:
     if getattr(env.unwrapped, "possible_agents", None) is None:
         return
     raise ValueError(
-        f"{type(env.unwrapped).__name__} is a multi-agent environment. Name its modules with "
+        f"{type(env.unwrapped).__name__} is a multi-agent environment. Set its modules with "
         "`config.multi_agent(policies=..., policy_mapping_fn=...)`."
     )

@@ -1,6 +1,6 @@
-"""Creation of the vector of environments of an env runner, and the states of its environments.
+"""Creation of the vector environment of an env runner, and the states of its environments.
 
-Covered: the three kinds of vectors for environments of one agent. Not covered: the kinds themselves
+Covered: the three kinds of single-agent vectors. Not covered: their implementations
 (`sync_vector`, `async_vector`, `native_vector`) and multi-agent environments
 (`multi_agent_vector`).
 """
@@ -22,7 +22,7 @@ from syncline.rl.envs.sync_vector import GuardedSyncVectorEnv
 
 
 class VectorOptions(Protocol):
-    """The options of a configuration that vectors depend on."""
+    """Options that affect vector environments."""
 
     env: Any
     env_config: Any
@@ -50,7 +50,7 @@ def make_vector_env(
         worker_index: Index of the env runner.
         num_workers: Number of env runners.
         first_env: Index of the first environment among all environments of the run.
-        recreated_worker: Whether the env runner replaces one that failed.
+        recreated_worker: The env runner replaces a failed one.
 
     Raises:
         ValueError: Unknown environment or mode.
@@ -112,14 +112,14 @@ def set_env_states(env: Any, states: Sequence[bytes | None]) -> None:
     if len(states) != vector.num_envs or any(state is None for state in states):
         missing = sum(state is None for state in states)
         raise ValueError(
-            f"Cannot restore {vector.num_envs} environments from {len(states)} states, of which "
-            f"{missing} could not be saved."
+            f"Cannot restore {vector.num_envs} environments from {len(states)} states; "
+            f"{missing} of them could not be saved."
         )
     vector.set_states(states)
 
 
 def _own_vector(env: Any) -> Any:
-    """Return the vector made here inside of wrappers of the program."""
+    """Return the vector below user-defined wrappers."""
     while not hasattr(type(env), "get_states"):
         env = env.env
     return env

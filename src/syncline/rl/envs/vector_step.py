@@ -1,11 +1,11 @@
-"""What vectors of environments return from `step`.
+"""The result of `step` of vector environments.
 
-All vectors follow gymnasium's `VectorEnv`, with these differences, which save time:
+All vectors implement gymnasium's `VectorEnv`, with these differences for speed:
 
 * `step` returns new arrays in every call, so that the caller may keep them.
-* `infos` has only `final_obs` and `final_info` (lists by environment; None where the episode goes
-  on), and `per_env`, the list of the environments' info dicts. They are missing if there is nothing
-  to say; see `infos_per_env`.
+* `infos` contains only `final_obs` and `final_info` (lists by environment; None where the episode
+  continues), and `per_env`, the list of info dicts by environment. Empty entries are missing; see
+  `infos_per_env`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 FINAL_OBS, FINAL_INFO, PER_ENV, RESET_ONLY = "final_obs", "final_info", "per_env", "reset_only"
-"""Keys of `infos`. `reset_only` is a mask of the environments whose step only began an episode and
-ignored the action; only native vectors with `AutoresetMode.NEXT_STEP` have it."""
+"""Keys of `infos`. `reset_only` marks environments whose step ignored the action and only began an
+episode; only native vectors with `AutoresetMode.NEXT_STEP` have it."""
 
 Arrays = Any
 """An array, or a dict or tuple of arrays as deep as the space."""

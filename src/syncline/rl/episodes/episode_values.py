@@ -11,7 +11,7 @@ from syncline.rl.episodes.lookback import Indices, InfiniteLookbackBuffer
 
 
 class EpisodeValues:
-    """The part of `SingleAgentEpisode` that reads and changes its values."""
+    """Getters and setters of `SingleAgentEpisode`."""
 
     __slots__ = ()
 
@@ -37,12 +37,12 @@ class EpisodeValues:
         """Return observations: one for an int, else a list, or arrays after `to_numpy`.
 
         Args:
-            indices: An int, a list of ints or a slice; None for all without the lookback. -1 is the
-                last one.
-            neg_index_as_lookback: Negative indices count back from the start: -1 is the last one of
-                the lookback.
-            fill: Number for values out of range. None raises IndexError for ints, and leaves them
-                out of slices.
+            indices: An int, a list of ints or a slice; None for all except the lookback. -1 is the
+                last value.
+            neg_index_as_lookback: Negative indices count back from the start: -1 is the last value
+                of the lookback.
+            fill: Number for values out of range. If None, ints out of range raise IndexError, and
+                slices omit values out of range.
             one_hot_discrete: Return Discrete and MultiDiscrete parts as one-hot vectors.
         """
         return self.observations.get(
@@ -88,7 +88,7 @@ class EpisodeValues:
         neg_index_as_lookback: bool = False,
         fill: Any = None,
     ) -> Any:
-        """Return another output of the module; further arguments as for `get_observations`."""
+        """Return another output of the module; other arguments as for `get_observations`."""
         return self.extra_model_outputs[key].get(
             indices, neg_index_as_lookback=neg_index_as_lookback, fill=fill
         )
@@ -99,12 +99,12 @@ class EpisodeValues:
         """Overwrite observations.
 
         Args:
-            new_data: One observation for an int, else as many as there are indices.
-            at_indices: An int, a list of ints or a slice; None for all without the lookback.
+            new_data: One observation for an int, otherwise one per index.
+            at_indices: An int, a list of ints or a slice; None for all except the lookback.
             neg_index_as_lookback: Negative indices count back from the start.
 
         Raises:
-            IndexError: An index is out of range, or the number of observations is another.
+            IndexError: An index is out of range, or the number of observations does not match.
         """
         self.observations.set(
             new_data, at_indices=at_indices, neg_index_as_lookback=neg_index_as_lookback
@@ -137,7 +137,7 @@ class EpisodeValues:
         """Overwrite another output of the module; arguments as for `set_observations`.
 
         Raises:
-            KeyError: There is no such output. Add it as an item of `extra_model_outputs`.
+            KeyError: The output does not exist. Add it as an item of `extra_model_outputs`.
         """
         self.extra_model_outputs[key].set(
             new_data, at_indices=at_indices, neg_index_as_lookback=neg_index_as_lookback

@@ -1,4 +1,4 @@
-"""Episodes from fragments: the parts of episodes that trajectories consist of, as objects."""
+"""Conversion of fragments to episodes: trajectories are split into parts of episodes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Part:
     stop: int
     """Step after the last one."""
     final: int | None
-    """Row of `final_obs` after the last step; None if the episode goes on."""
+    """Row of `final_obs` after the last step; None if the episode continues."""
 
     @property
     def num_steps(self) -> int:
@@ -32,7 +32,7 @@ class Part:
 
 
 def parts_of(fragment: Fragment) -> list[Part]:
-    """Return the parts of episodes in a fragment, by trajectory and time; without padding."""
+    """Return the parts of episodes in a fragment without padding, by trajectory and time."""
     done, valid = fragment.done, fragment.valid
     finals = {(int(t), int(n)): row for row, (t, n) in enumerate(fragment.final_at)}
     made = []

@@ -16,7 +16,7 @@ Item = Any
 
 
 def map_items(function: Callable[..., Any], item: Item, *others: Item) -> Item:
-    """Return the item of `function(leaf, …)` with the leaves of all items at the same place."""
+    """Return the item of `function(leaf, …)`, applied to the corresponding leaves of all items."""
     if isinstance(item, dict):
         return {
             key: map_items(function, value, *(other[key] for other in others))
@@ -38,7 +38,7 @@ def first_leaf(item: Item) -> Any:
 
 
 def stack(items: Sequence[Item]) -> Item:
-    """Return items as one item of arrays [N, …]; an empty array if there are none."""
+    """Stack items to one item of arrays [N, …]; an empty list gives an empty array."""
     if not items:
         return np.array([])
     return map_items(lambda *leaves: _stack_leaves(leaves), items[0], *items[1:])
@@ -52,7 +52,7 @@ def _stack_leaves(leaves: Sequence[Any]) -> np.ndarray:
 
 
 def equal(one: Item, two: Item) -> bool:
-    """Return whether two items have the same form and values."""
+    """Return True if two items have the same structure and values."""
     if isinstance(one, dict):
         return (
             isinstance(two, dict)
@@ -93,8 +93,7 @@ def _one_hot(values: np.ndarray, size: int) -> np.ndarray:
 def filled(space: spaces.Space[Any] | None, fill: Any, as_one_hot: bool) -> Item:
     """Return an item of a space in which every number is `fill`; `fill` itself without a space.
 
-    With `as_one_hot`, Discrete and MultiDiscrete parts are vectors as long as their one-hot
-    encoding, filled as well.
+    With `as_one_hot`, Discrete and MultiDiscrete parts have the length of their one-hot encoding.
     """
     if isinstance(space, spaces.Dict):
         return {key: filled(each, fill, as_one_hot) for key, each in space.items()}

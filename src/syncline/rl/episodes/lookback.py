@@ -1,4 +1,4 @@
-"""`InfiniteLookbackBuffer`: the values of an episode's steps, with some from before its start.
+"""`InfiniteLookbackBuffer`: the values of an episode's steps, and a lookback before its start.
 
 Indices: 0 is the first value after the lookback; -1 is the last value, and negative indices reach
 into the lookback. With `neg_index_as_lookback`, -1 is the last value of the lookback.
@@ -29,8 +29,8 @@ Indices = Any
 
 
 class InfiniteLookbackBuffer:
-    """A list of items or, once finalized, an item of arrays [N, …]; the first `lookback` of them
-    lie before the start.
+    """A list of items or, once finalized, an item of arrays [N, …]; the first `lookback` ones
+    precede the start.
     """
 
     __slots__ = ("data", "finalized", "lookback", "space")
@@ -40,7 +40,7 @@ class InfiniteLookbackBuffer:
     ) -> None:
         self.data: Any = [] if data is None else data
         self.finalized = not isinstance(self.data, list)
-        """Whether `data` are arrays."""
+        """True if `data` are arrays."""
         self.space = space
         """Space of the items, for one-hot encoding and fill values."""
         self.lookback = min(lookback, self.len_incl_lookback())
@@ -54,7 +54,7 @@ class InfiniteLookbackBuffer:
         return max(self.len_incl_lookback() - self.lookback, 0)
 
     def len_incl_lookback(self) -> int:
-        """Return the number of items with those before the start."""
+        """Return the number of items including the lookback."""
         return len(first_leaf(self.data) if self.finalized else self.data)
 
     # ---- changing ----
@@ -99,12 +99,12 @@ class InfiniteLookbackBuffer:
         """Overwrite items.
 
         Args:
-            new_data: The item for an int, else as many items as the indices name.
+            new_data: The item for an int, otherwise one item per index.
             at_indices: None for all items after the lookback.
             neg_index_as_lookback: Negative indices count back from the start.
 
         Raises:
-            IndexError: An index is out of range, or the number of items is another.
+            IndexError: An index is out of range, or the number of items does not match.
             TypeError: A finalized buffer cannot hold the new values in its dtype.
         """
         if isinstance(at_indices, list):
@@ -123,8 +123,8 @@ class InfiniteLookbackBuffer:
         given = len(first_leaf(new_data) if isinstance(new_data, (dict, tuple)) else new_data)
         if given != len(positions):
             raise IndexError(
-                f"Cannot set {given} items at {at}, which names {len(positions)} items. The buffer "
-                f"has {len(self)} items and {self.lookback} before them."
+                f"Cannot set {given} items at {at}, which selects {len(positions)} items. The "
+                f"buffer has {len(self)} items and a lookback of {self.lookback}."
             )
         for place, position in enumerate(positions):
             self._set_at(position, _item_at(new_data, place))
@@ -132,8 +132,8 @@ class InfiniteLookbackBuffer:
     def _set_at(self, position: int | None, item: Item) -> None:
         if position is None:
             raise IndexError(
-                f"Cannot set an item out of range. The buffer has {len(self)} items and "
-                f"{self.lookback} before them."
+                f"Cannot set an item out of range. The buffer has {len(self)} items and a "
+                f"lookback of {self.lookback}."
             )
         if not self.finalized:
             self.data[position] = item
@@ -157,8 +157,8 @@ class InfiniteLookbackBuffer:
         Args:
             indices: None for all items after the lookback.
             neg_index_as_lookback: Negative indices count back from the start.
-            fill: Value for items out of range; numbers of the whole item get it. None leaves such
-                items out of slices, and raises IndexError for ints.
+            fill: Number that fills items out of range. If None, slices omit them, and ints raise
+                IndexError.
             one_hot_discrete: Encode Discrete and MultiDiscrete parts as one-hot vectors.
 
         Raises:
@@ -166,7 +166,7 @@ class InfiniteLookbackBuffer:
             ValueError: `one_hot_discrete` without a space.
         """
         if one_hot_discrete and self.space is None:
-            raise ValueError("one_hot_discrete=True needs the space of the buffer, which has none.")
+            raise ValueError("one_hot_discrete=True needs a buffer with a space.")
         source = self
         if _ignore_last_ts or _add_last_ts_value is not None:
             source = self._changed_at_end(_ignore_last_ts, _add_last_ts_value)
@@ -186,7 +186,7 @@ class InfiniteLookbackBuffer:
         return source._get_at(position, indices, fill, one_hot_discrete)
 
     def _changed_at_end(self, ignore_last: bool, added: Any) -> InfiniteLookbackBuffer:
-        """Return a buffer without the last item, or with one more."""
+        """Return a buffer without the last item, or with an additional item."""
         data = self.data
         if ignore_last:
             data = map_items(lambda array: array[:-1], data) if self.finalized else data[:-1]
@@ -202,8 +202,8 @@ class InfiniteLookbackBuffer:
         if position is None:
             if fill is None:
                 raise IndexError(
-                    f"The index {index} is out of range. The buffer has {len(self)} items and "
-                    f"{self.lookback} before them; pass `fill` for values out of range."
+                    f"The index {index} is out of range. The buffer has {len(self)} items and a "
+                    f"lookback of {self.lookback}; pass `fill` for values out of range."
                 )
             return filled(self.space, fill, as_one_hot)
         item = _item_at(self.data, position) if self.finalized else self.data[position]
@@ -241,7 +241,7 @@ class InfiniteLookbackBuffer:
         )
 
     def _items(self, positions: Sequence[int], as_one_hot: bool) -> Any:
-        """Return the items at positions that exist, which are evenly spaced."""
+        """Return the items at existing, evenly spaced positions."""
         if not positions:
             at = slice(0, 0)
         else:
@@ -288,11 +288,11 @@ class InfiniteLookbackBuffer:
         self.set(value, at_indices=indices)
 
     def __add__(self, other: Any) -> InfiniteLookbackBuffer:
-        """Return a buffer with the items of a list or another buffer appended (without its
-        lookback), or with a number added to every number.
+        """Append the items of a list or another buffer (without its lookback), or add a number to
+        every number; return a new buffer.
         """
         if self.finalized:
-            raise RuntimeError("A finalized buffer cannot be added to. Add before `finalize()`.")
+            raise RuntimeError("Cannot append to a finalized buffer. Append before `finalize()`.")
         if isinstance(other, InfiniteLookbackBuffer):
             data = [*self.data, *unstacked(other.get())]
         elif isinstance(other, (int, float, complex)):
@@ -392,7 +392,7 @@ def _assign(array: np.ndarray, position: int, value: Any) -> None:
 
 
 def _clipped(start: int, stop: int, step: int, size: int) -> range:
-    """Return the positions of a slice that exist; a start out of range moves to the edge."""
+    """Return the existing positions of a slice; clip a start out of range."""
     if step > 0:
         return range(max(start, 0), min(stop, size), step)
     return range(min(start, size - 1), max(stop, -1), step)

@@ -1,6 +1,6 @@
 """`MultiAgentEpisode`: the steps of several agents in one episode, or in a part of it.
 
-Covered: adding steps, agents that come, wait and go, state. Not covered: reading and changing
+Covered: adding steps, agents that join, wait and leave, state. Not covered: reading and changing
 values (`multi_agent_getters`), parts (`multi_agent_parts`), the steps of one agent
 (`single_agent_episode`).
 """
@@ -33,12 +33,12 @@ def default_module(agent_id: Any, episode: Any, **kwargs: Any) -> str:
 
 
 class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentParts):
-    """The episodes of several agents, and how their steps relate to those of the environment.
+    """The episodes of several agents, and the mapping of their steps to environment steps.
 
-    Each agent has a `SingleAgentEpisode` in `agent_episodes`. Its step lasts from an observation to
-    its next one; rewards in between are added up. The action of an agent that waits "hangs": it
-    gets into the agent's episode together with the next observation. Rewards that come before an
-    agent's first action belong to its first step. An agent that ends without a step takes no part.
+    Each agent has a `SingleAgentEpisode` in `agent_episodes`. A step of an agent lasts from one
+    observation to its next; rewards in between are summed. The action of a waiting agent "hangs":
+    it is added to the agent's episode together with the next observation. Rewards before an agent's
+    first action belong to its first step. An agent that ends without a step is ignored.
     """
 
     SKIP_ENV_TS_TAG = SKIPPED
@@ -63,30 +63,30 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentParts):
         agent_module_ids: Mapping[Any, str] | None = None,
         agent_to_module_mapping_fn: Callable[..., str] | None = None,
     ) -> None:
-        """Make an episode, empty or with given steps.
+        """Create an episode, empty or with given steps.
 
         Args:
             id_: Id of the episode; by default a new one.
             observations: Dicts by agent, one more than steps of the environment.
             observation_space: Spaces by agent.
             infos: Dicts by agent, as observations.
-            actions: Dicts by agent, one for each step. An agent that has an observation but no
-                action, although there are later steps, has ended.
+            actions: Dicts by agent, one per step. An agent with an observation but without an
+                action before later steps has ended.
             action_space: Spaces by agent.
-            rewards: Dicts by agent, one for each step. Actions and rewards beyond the last
-                observation belong to steps without an end.
-            terminateds: Flags by agent and for "__all__"; True for all.
+            rewards: Dicts by agent, one per step. Actions and rewards after the last observation
+                belong to incomplete steps.
+            terminateds: Flags by agent and for "__all__"; True terminates all agents.
             truncateds: Likewise.
-            extra_model_outputs: For each step, dicts of outputs by agent.
-            env_t_started: Number of the environment's first step after the lookback.
-            agent_t_started: Number of each agent's first step after the lookback.
+            extra_model_outputs: Dicts of outputs by agent, one per step.
+            env_t_started: Index of the first environment step after the lookback.
+            agent_t_started: Index of each agent's first step after the lookback.
             len_lookback_buffer: Number of given steps that form the lookback; "auto" for all.
             agent_episode_ids: Ids of the agents' episodes.
             agent_module_ids: Modules of agents.
             agent_to_module_mapping_fn: Function of (agent_id, episode) that returns a module id.
 
         Raises:
-            ValueError: The steps do not fit together.
+            ValueError: The lengths of the arguments are inconsistent.
         """
         self.id_ = id_ or uuid.uuid4().hex
         self.agent_to_module_mapping_fn = agent_to_module_mapping_fn or default_module
@@ -94,15 +94,15 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentParts):
         self.action_space: Any = action_space or {}
         self.agent_episodes: dict[Any, SingleAgentEpisode] = {}
         self.env_t_to_agent_t: dict[Any, InfiniteLookbackBuffer] = {}
-        """By agent: for each step of the environment the agent's step, or "S" if it waits."""
+        """By agent, the agent's step at each environment step, or "S" if it waits."""
         steps = max(len(observations or ()) - 1, 0)
         self._lookback = (
             steps if isinstance(len_lookback_buffer, str) else min(len_lookback_buffer, steps)
         )
         self.env_t_started = env_t_started or 0
-        """Number of the first step after the lookback, in the whole episode."""
+        """Index of the first step after the lookback within the whole episode."""
         self.env_t = self.env_t_started + steps - self._lookback
-        """Number of the next step in the whole episode."""
+        """Index of the next step within the whole episode."""
         self.is_terminated = _flag(terminateds, ALL)
         self.is_truncated = _flag(truncateds, ALL)
         self.agents_with_repeated_observation: set[Any] = set()
@@ -145,7 +145,7 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentParts):
         rewards: Sequence[ByAgent],
         outputs: Sequence[ByAgent],
     ) -> dict[Any, _Track]:
-        """Return the steps of each agent; those without an end hang."""
+        """Return the steps of each agent; incomplete steps hang."""
         tracks: dict[Any, _Track] = {}
         for position, by_agent in enumerate(observations):
             for agent, observation in by_agent.items():
@@ -186,7 +186,7 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentParts):
         truncated: bool,
     ) -> None:
         before = sum(position < self._lookback for position in track.at)
-        # The newest observation is no lookback: the step after it has no end yet.
+        # The newest observation is not part of the lookback: its step is incomplete.
         lookback = min(before, len(track.at) - 1)
         numbers: list[Any] = [SKIPPED] * size
         for place, position in enumerate(track.at):
@@ -217,10 +217,10 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentParts):
         """Add the observations and infos of a reset, by agent.
 
         Raises:
-            ValueError: The episode has begun already.
+            ValueError: The episode has already begun.
         """
         if self.is_reset:
-            raise ValueError(f"The episode {self.id_} has begun already; make another one.")
+            raise ValueError(f"The episode {self.id_} has already begun; create a new one.")
         for agent, observation in observations.items():
             self._begin(agent, observation, (infos or {}).get(agent))
         self._start_time = time.perf_counter()
@@ -250,27 +250,27 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentParts):
         truncateds: Mapping[Any, bool] | None = None,
         extra_model_outputs: ByAgent | None = None,
     ) -> None:
-        """Add actions and what `env.step()` returned for them, by agent.
+        """Add actions and the results of `env.step()`, by agent.
 
-        An agent without an observation waits. An agent that ends in a terminal state without a last
-        observation gets the one before again, which has no effect.
+        An agent without an observation waits. If an agent ends in a terminal state without a last
+        observation, its previous observation is repeated, which does not affect learning.
 
         Args:
             observations: Observations of the agents that act next, or have ended.
             actions: Actions of the agents that acted.
-            rewards: Rewards, also of agents that wait.
+            rewards: Rewards, including those of waiting agents.
             infos: Infos.
             terminateds: True for agents that ended in a terminal state; "__all__" for all.
-            truncateds: True for agents that ended for another reason; "__all__" for all.
+            truncateds: True for agents that ended for other reasons; "__all__" for all.
             extra_model_outputs: Dicts of other outputs of the modules, such as `action_logp`.
 
         Raises:
-            ValueError: The episode or an agent has ended, an agent acted without an observation,
-                or an agent was truncated without a last one.
+            ValueError: The episode or an agent has already ended, an agent acted without an
+                observation, or an agent was truncated without a last observation.
         """
         if self.is_done:
             raise ValueError(
-                f"The episode {self.id_} ended at step {self.env_t}, but got one more step. Begin "
+                f"The episode {self.id_} ended at step {self.env_t}, but got another step. Begin "
                 "a new episode after the end."
             )
         terminateds, truncateds = terminateds or {}, truncateds or {}
@@ -316,7 +316,7 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentParts):
         if problem:
             raise ValueError(
                 f"The agent {agent!r} acted at step {self.env_t - 1} of the episode {self.id_}, "
-                f"but {problem}. Pass actions of those in `get_agents_to_act()` only."
+                f"but {problem}. Pass actions only of agents in `get_agents_to_act()`."
             )
         self._hanging_actions[agent] = action
         self._hanging_outputs[agent] = dict(outputs or {})
@@ -330,7 +330,7 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentParts):
         terminated: bool,
         truncated: bool,
     ) -> None:
-        """Add what a step of the environment brought to an agent."""
+        """Add the results of an environment step to an agent's episode."""
         single = self.agent_episodes.get(agent)
         if single is not None and single.is_done:
             if observation is not None or reward is not None:
@@ -344,7 +344,7 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentParts):
             self._hanging_rewards[agent] = self._hanging_rewards.get(agent, 0.0) + reward
         done = terminated or truncated
         if single is None:
-            if done:  # it never acted, and so takes no part
+            if done:  # it never acted, so it is ignored
                 self._hanging_rewards.pop(agent, None)
             elif observation is not None:
                 self._begin(agent, observation, info)
@@ -378,7 +378,7 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentParts):
 
     @property
     def custom_data(self) -> dict[Any, Any]:
-        """Data of the program, for example of callbacks; later parts of the episode inherit it."""
+        """User data, for example of callbacks; later parts of the episode inherit it."""
         return self._custom_data
 
     @property
@@ -388,7 +388,7 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentParts):
 
     @property
     def agent_t_started(self) -> dict[Any, int]:
-        """Number of each agent's first step after the lookback."""
+        """Index of each agent's first step after the lookback."""
         return {agent: each.t_started for agent, each in self.agent_episodes.items()}
 
     @property
@@ -406,11 +406,11 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentParts):
 
     @property
     def is_reset(self) -> bool:
-        """Whether an agent has its first observation."""
+        """True if an agent has its first observation."""
         return bool(self.agent_episodes)
 
     def get_agents_that_stepped(self) -> set[Any]:
-        """Return the agents that have an observation of the newest step."""
+        """Return the agents with an observation at the newest step."""
         numbers = self.env_t_to_agent_t.items()
         return {agent for agent, each in numbers if each.data and each.data[-1] != SKIPPED}
 
@@ -426,7 +426,7 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentParts):
         """Return the sum of all agents' rewards of this part, without the lookback.
 
         Args:
-            include_hanging_rewards: Add the rewards of steps without an end.
+            include_hanging_rewards: Include the rewards of incomplete steps.
         """
         total = sum(each.get_return() for each in self.agent_episodes.values())
         if include_hanging_rewards:
@@ -434,13 +434,13 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentParts):
         return float(total)
 
     def get_duration_s(self) -> float:
-        """Return the seconds from the first to the last addition."""
+        """Return the seconds between the first and the last added step."""
         if self._last_step_time is None or self._start_time is None:
             return 0.0
         return self._last_step_time - self._start_time
 
     def env_steps(self) -> int:
-        """Return the number of steps of the environment."""
+        """Return the number of environment steps."""
         return len(self)
 
     def agent_steps(self) -> int:
@@ -489,13 +489,12 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentParts):
         action_space: Spaces | None = None,
         agent_to_module_mapping_fn: Callable[..., str] | None = None,
     ) -> MultiAgentEpisode:
-        """Return the episode of `get_state`, also after a trip through msgpack.
+        """Rebuild the episode from `get_state`, also after a round trip through msgpack.
 
         Args:
-            state: What `get_state` returned.
-            observation_space: Spaces by agent, for agents that have not come yet.
+            state: State that `get_state` returned.
             action_space: Likewise.
-            agent_to_module_mapping_fn: Function for agents that have not come yet.
+            agent_to_module_mapping_fn: Mapping function for agents that join later.
         """
         singles = {
             agent: SingleAgentEpisode.from_state(each) for agent, each in state["agent_episodes"]
@@ -532,7 +531,7 @@ class _Track:
     """Given steps of one agent."""
 
     at: list[int] = field(default_factory=list)
-    """Steps of the environment at which it has an observation."""
+    """Environment steps at which the agent has an observation."""
     observations: list[Item] = field(default_factory=list)
     infos: list[Any] = field(default_factory=list)
     actions: list[Item] = field(default_factory=list)

@@ -94,7 +94,7 @@ def is_composite_space(space: gym.Space[Any]) -> bool:
 
 def get_original_space(space: gym.Space[Any]) -> gym.Space[Any]:
     """Return the space from which a flat one was made, or the space itself."""
-    original: gym.Space[Any] = getattr(space, "original_space", space)
+    original: Space = getattr(space, "original_space", space)
     return original
 
 

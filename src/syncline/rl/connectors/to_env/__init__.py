@@ -1,4 +1,4 @@
 """Connectors from modules to environments.
 
-Files: `actions` (default pieces: items of episodes, actions for environments).
+Files: `actions` (default connectors: items of episodes, actions for environments).
 """

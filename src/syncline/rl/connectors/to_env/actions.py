@@ -1,7 +1,7 @@
-"""Default pieces on the way from a module to environments.
+"""Default connectors from a module to environments.
 
-Runners do the same work on whole columns, so these pieces run only where a program calls a pipeline
-itself, or puts its own pieces in front of them.
+Runners do the same work on whole columns, so these connectors run only if a program calls a
+pipeline itself or inserts connectors before them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from syncline.rl.runners.actions import ToEnv, actions_for_env
 
 
 class UnBatchToIndividualItems(DefaultConnector):
-    """Cuts arrays into items, below the keys of their episodes."""
+    """Splits arrays into items, under the keys of their episodes."""
 
     def __call__(
         self,
@@ -29,7 +29,7 @@ class UnBatchToIndividualItems(DefaultConnector):
         shared_data: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> Batch:
-        """Cut all columns; with several modules, those of each."""
+        """Split all columns; with several modules, the columns of each."""
         memorized = (shared_data or {}).get(MEMORIZED)
         if memorized is None:
             keys = [batch_key(each) for each in self.single_agent_episode_iterator(episodes)]
@@ -54,10 +54,10 @@ def _by_key(column: Any, keys: list[Any]) -> Any:
 
 
 class ModuleToAgentUnmapping(DefaultConnector):
-    """Sorts the items of modules by agent: module -> column -> key becomes column -> key."""
+    """Groups the items of modules by agent: module -> column -> key becomes column -> key."""
 
     def __call__(self, *, batch: Batch, **kwargs: Any) -> Batch:
-        """Sort all columns."""
+        """Regroup all columns."""
         made: Batch = {}
         for columns in batch.values():
             for name, items in columns.items():
@@ -66,10 +66,10 @@ class ModuleToAgentUnmapping(DefaultConnector):
 
 
 class RemoveSingleTsTimeRankFromBatch(DefaultConnector):
-    """Takes the dimension of time from the items of modules with memory."""
+    """Removes the time dimension from the items of modules with memory."""
 
     def __call__(self, *, rl_module: Any, batch: Batch, **kwargs: Any) -> Batch:
-        """Change all columns but the states."""
+        """Change all columns except states."""
         for column, values in batch.items():
             if column in (Columns.STATE_OUT, Columns.STATE_IN) or not isinstance(values, dict):
                 continue
@@ -81,7 +81,7 @@ class RemoveSingleTsTimeRankFromBatch(DefaultConnector):
 
 
 class NormalizeAndClipActions(DefaultConnector):
-    """Adds the actions as the environments get them: unsquashed to their bounds, or clipped.
+    """Adds the actions for `env.step`: unsquashed to the bounds, or clipped.
 
     Args:
         normalize_actions: Modules act in [-1, 1].
@@ -103,7 +103,7 @@ class NormalizeAndClipActions(DefaultConnector):
         self._kwargs = {"normalize_actions": normalize_actions, "clip_actions": clip_actions}
 
     def __call__(self, *, batch: Batch, episodes: list[Any], **kwargs: Any) -> Batch:
-        """Add the column `actions_for_env`, unless the batch has it."""
+        """Add the column `actions_for_env` unless the batch has it."""
         if Columns.ACTIONS_FOR_ENV in batch:
             return batch
         made: dict[Any, list[Any]] = {}
@@ -126,13 +126,13 @@ class NormalizeAndClipActions(DefaultConnector):
 
 
 class ListifyDataForVectorEnv(DefaultConnector):
-    """Makes each column a list with one item for each environment; actions become arrays.
+    """Converts each column to a list with one item per environment, and actions to arrays.
 
     With several agents, the items are dicts by agent id.
     """
 
     def __call__(self, *, batch: Batch, episodes: list[Any], **kwargs: Any) -> Batch:
-        """Change all columns."""
+        """Convert all columns."""
         if episodes and hasattr(episodes[0], "agent_episodes"):
             return {name: self._by_agent(items, episodes) for name, items in batch.items()}
         made: Batch = {}

@@ -1,4 +1,4 @@
 """Connectors from episodes to learners.
 
-Files: `train_columns` (default pieces: columns of a training batch, returns).
+Files: `train_columns` (default connectors: columns of a training batch, returns).
 """

@@ -1,7 +1,7 @@
-"""Pieces that turn episodes into the columns of a training batch.
+"""Connectors that convert episodes to the columns of a training batch.
 
-Learners do the work of the default ones on whole fragments, so these run only where a program calls
-a pipeline itself, or puts its own pieces behind them.
+Learners do the work of the default connectors on whole fragments, so these run only if a program
+calls a pipeline itself or appends connectors to them.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from syncline.rl.returns.n_step import discounted_returns
 
 
 class AddOneTsToEpisodesAndTruncate(DefaultConnector):
-    """Adds a step to each episode, whose value is the bootstrap of the last one.
+    """Adds a step to each episode, whose value bootstraps the last real step.
 
-    The step has the last observation, no reward, and False in `loss_mask`.
+    The added step has the last observation, no reward, and False in `loss_mask`.
     """
 
     def __call__(
@@ -30,10 +30,10 @@ class AddOneTsToEpisodesAndTruncate(DefaultConnector):
         shared_data: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> Batch:
-        """Lengthen the episodes, and add the masks of ends and of steps that count."""
+        """Extend the episodes, and add the masks of ends and of real steps."""
         singles = list(self.single_agent_episode_iterator(episodes, agents_that_stepped_only=False))
         for number, episode in enumerate(singles):
-            # Several parts of one episode must not share a key.
+            # Several parts of one episode must have different keys.
             episode.id_ = f"{episode.id_}_{number}"
             steps = len(episode)
             _repeat_last(episode)
@@ -53,7 +53,7 @@ class AddOneTsToEpisodesAndTruncate(DefaultConnector):
 
 
 def _repeat_last(episode: Any) -> None:
-    """Append a step: the last observation and action again, and no reward."""
+    """Append a step that repeats the last observation and action, without reward."""
     for buffer in (
         episode.observations,
         episode.infos,
@@ -66,10 +66,10 @@ def _repeat_last(episode: Any) -> None:
 
 
 class AddColumnsFromEpisodesToTrainBatch(DefaultConnector):
-    """Adds actions, rewards, ends, and all outputs of the module but its states."""
+    """Adds actions, rewards, ends, and all outputs of the module except its states."""
 
     def __call__(self, *, batch: Batch, episodes: list[Any], **kwargs: Any) -> Batch:
-        """Add the columns that the batch lacks."""
+        """Add the columns that are missing in the batch."""
         lacking = {
             name
             for name in (Columns.ACTIONS, Columns.REWARDS, Columns.TERMINATEDS, Columns.TRUNCATEDS)
@@ -123,7 +123,7 @@ class AddInfosFromEpisodesToTrainBatch(ConnectorV2):
 
 
 class ComputeReturnsToGo(ConnectorV2):
-    """Adds the discounted sum of the rewards from each step on, as `returns_to_go`.
+    """Adds the discounted sum of the rewards from each step to the end as `returns_to_go`.
 
     Args:
         gamma: Discount factor.

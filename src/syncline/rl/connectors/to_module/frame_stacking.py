@@ -1,8 +1,8 @@
-"""`FrameStacking`: the last observations of an episode, side by side along their last axis.
+"""`FrameStacking`: concatenates the last observations of an episode along their last axis.
 
-On the way to a module the stacked observation goes into the batch, and the episode keeps single
-frames. What a runner samples has the stacked ones, so a learner's piece finds its work done; it
-stacks only the frames of episodes that came another way, such as recorded ones.
+Before a module, the stacked observation goes into the batch, and the episode keeps single frames.
+Samples of runners contain stacked observations, so the learner connector has nothing to do for
+them; it only stacks the frames of other episodes, such as recorded ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from syncline.rl.connectors.to_module.items import module_of
 
 
 class FrameStacking(ConnectorV2):
-    """Stacks the last `num_frames` observations; before the first one there are zeros.
+    """Stacks the last `num_frames` observations, padded with zeros at the start of an episode.
 
     Args:
         num_frames: Number of observations.
@@ -52,7 +52,7 @@ class FrameStacking(ConnectorV2):
     def recompute_output_observation_space(
         self, input_observation_space: Any, input_action_space: Any
     ) -> Any:
-        """Return the space whose last axis is `num_frames` times as long."""
+        """Return the space with a last axis that is `num_frames` times as long."""
         if self._whole:
             return input_observation_space
         return for_each_agent(
@@ -105,11 +105,11 @@ class FrameStacking(ConnectorV2):
 
 
 class FrameStackingEnvToModule(FrameStacking):
-    """Stacks the newest observations, on the way to a module."""
+    """Stacks the newest observations for a module."""
 
 
 class FrameStackingLearner(FrameStacking):
-    """Stacks the observations of whole episodes, for a learner."""
+    """Stacks the observations of whole episodes for a learner."""
 
     def __init__(self, *args: Any, as_learner_connector: bool = True, **kwargs: Any) -> None:
         super().__init__(*args, as_learner_connector=as_learner_connector, **kwargs)

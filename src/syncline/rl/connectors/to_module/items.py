@@ -1,8 +1,8 @@
-"""Default pieces that turn episodes into batches of items, on the way to a module.
+"""Default connectors that convert episodes to batches of items for a module.
 
-They also serve learners (`as_learner_connector=True`): then items are whole episodes instead of
-their newest steps. Runners do the same work on whole columns, so these pieces run only where a
-program calls a pipeline itself, or puts its own pieces behind them.
+They also serve learners (`as_learner_connector=True`): items are then whole episodes instead of
+their newest steps. Runners do the same work on whole columns, so these connectors run only if a
+program calls a pipeline itself or appends connectors to them.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from syncline.rl.metrics.names import DEFAULT_MODULE_ID
 from syncline.suggestions import did_you_mean
 
 MEMORIZED = "memorized_map_structure"
-"""Key of shared data: keys of the items of a batch, in order, by module id (None for the only)."""
+"""Key of shared data: ordered keys of a batch's items by module id (None for a single one)."""
 MASK_ADDED = "_added_loss_mask_for_valid_episode_ts"
-"""Key of shared data: a piece has added the mask of the steps that count."""
+"""Key of shared data: True if a connector has added the mask of real steps."""
 
 
 class DefaultConnector(ConnectorV2):
-    """Base of the pieces that runners and learners replace by work on whole columns."""
+    """Base of the connectors that runners and learners replace with work on whole columns."""
 
 
 class AddObservationsFromEpisodesToBatch(DefaultConnector):
-    """Adds the newest observation of each episode; for learners all but the last one.
+    """Adds the newest observation of each episode; for learners, all except the last.
 
     Args:
         as_learner_connector: Add the observations of whole episodes.
@@ -62,13 +62,13 @@ class AddObservationsFromEpisodesToBatch(DefaultConnector):
 
 
 class AddTimeDimToBatchAndZeroPad(DefaultConnector):
-    """Gives items of modules with memory a dimension of time, and pads sequences with zeros.
+    """Adds a time dimension to the items of modules with memory, and pads sequences with zeros.
 
-    On the way to a module, each item becomes a sequence of one step. For learners, episodes are cut
-    into sequences of `max_seq_len` steps; `loss_mask` marks the steps that count.
+    For a module, each item becomes a sequence of one step. For learners, episodes are cut into
+    sequences of `max_seq_len` steps, and `loss_mask` marks the real steps.
 
     Args:
-        as_learner_connector: Cut whole episodes.
+        as_learner_connector: Cut whole episodes into sequences.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class AddTimeDimToBatchAndZeroPad(DefaultConnector):
         shared_data: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> Batch:
-        """Change the columns of the episodes whose module has a state."""
+        """Change the columns of episodes whose module has a state."""
         if self._whole and not (shared_data or {}).get(MASK_ADDED):
             self._add_masks(rl_module, batch)
         for column, values in batch.items():
@@ -109,7 +109,7 @@ class AddTimeDimToBatchAndZeroPad(DefaultConnector):
         return batch
 
     def _add_masks(self, rl_module: Any, batch: Batch) -> None:
-        """Add the mask of all steps; the zeros of its padding are False."""
+        """Add the mask of all steps, which is False for padding."""
         masks = {
             key: [np.bool_(True)] * len(items)
             for key, items in batch.get(Columns.OBS, {}).items()
@@ -122,8 +122,8 @@ class AddTimeDimToBatchAndZeroPad(DefaultConnector):
 class AddStatesFromEpisodesToBatch(DefaultConnector):
     """Adds the states of modules with memory as `state_in`.
 
-    The state before a step is `state_out` of the step before, or the initial state. For learners,
-    it is that before each sequence of `max_seq_len` steps.
+    The state before a step is `state_out` of the previous step, or the initial state. Learners get
+    the state before each sequence of `max_seq_len` steps.
 
     Args:
         as_learner_connector: Add the states of whole episodes.
@@ -168,8 +168,8 @@ def _states_before(episode: Any, initial: Tree, length: int) -> list[Tree]:
     """Return the states before each sequence of an episode."""
     if Columns.STATE_OUT not in episode.extra_model_outputs:
         raise ValueError(
-            f"The episode {episode.id_} has no column `state_out`, from which sequences of a "
-            "module with memory begin. Sample it with that module."
+            f"The episode {episode.id_} has no column `state_out`, which contains the initial "
+            "states of sequences for a module with memory. Sample it with that module."
         )
     first = initial
     if episode.t_started:
@@ -181,7 +181,7 @@ def _states_before(episode: Any, initial: Tree, length: int) -> list[Tree]:
 
 
 class AgentToModuleMapping(DefaultConnector):
-    """Sorts items by module: column -> key -> items becomes module -> column -> items.
+    """Groups items by module: column -> key -> items becomes module -> column -> items.
 
     Args:
         rl_module_specs: The modules: specifications by id, or ids.
@@ -211,7 +211,7 @@ class AgentToModuleMapping(DefaultConnector):
         shared_data: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> Batch:
-        """Sort all columns that have keys of agents.
+        """Group all columns with keys of agents.
 
         Raises:
             KeyError: An agent maps to no module.
@@ -245,10 +245,10 @@ class AgentToModuleMapping(DefaultConnector):
 
 
 class BatchIndividualItems(DefaultConnector):
-    """Stacks the items of each column into one array with a first dimension.
+    """Stacks the items of each column to an array with a batch dimension.
 
     Args:
-        multi_agent: Columns are below module ids.
+        multi_agent: Columns are grouped by module id.
     """
 
     def __init__(
@@ -271,7 +271,7 @@ class BatchIndividualItems(DefaultConnector):
         shared_data: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> Batch:
-        """Stack all columns but infos; for a learner, below the only module's id."""
+        """Stack all columns except infos; for a learner, under the id of the single module."""
         if self._multi_agent:
             return {
                 module_id: {name: _stacked(name, items) for name, items in columns.items()}
@@ -312,7 +312,7 @@ def module_of(rl_module: Any, key: tuple[Any, ...]) -> Any:
 
 
 def max_seq_len(module: Any) -> int:
-    """Return the steps of a training sequence of a module."""
+    """Return the length of training sequences of a module."""
     return int(module.model_config.get("max_seq_len", 20))
 
 
@@ -323,14 +323,14 @@ def as_array(leaf: Any) -> np.ndarray:
 
 
 def items_of(values: Any) -> list[Tree]:
-    """Return the items of a list, or of a tree of arrays with a first dimension."""
+    """Return the items of a list, or of a tree of arrays with a batch dimension."""
     if isinstance(values, list):
         return values
     return [map_tree(lambda leaf, n=n: leaf[n], values) for n in range(len(first_leaf(values)))]
 
 
 def sequences_of(items: Iterable[Tree], length: int) -> list[Tree]:
-    """Return items as arrays [length, …], the last one padded with zeros."""
+    """Return items as arrays [length, …]; pad the last one with zeros."""
     listed = list(items)
 
     def piece(start: int) -> Tree:

@@ -1,7 +1,7 @@
 """`MeanStdFilter`: standardizes observations by running means and standard deviations.
 
-Statistics of several env runners are merged exactly: each keeps those that all of them know and,
-apart from them, its own since the last merge (Chan et al. 1983, parallel variance).
+Statistics of several env runners are merged exactly: each runner stores the merged statistics and,
+separately, its local statistics since the last merge (Chan et al. 1983, parallel variance).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Moments:
 
     @classmethod
     def of_none(cls, shape: tuple[int, ...]) -> Moments:
-        """Return the moments of no arrays."""
+        """Return the moments of an empty set."""
         return cls(count=0.0, mean=np.zeros(shape), squares=np.zeros(shape))
 
     @classmethod
@@ -44,7 +44,7 @@ class Moments:
         )
 
     def joined(self, other: Moments) -> Moments:
-        """Return the moments of both sets together."""
+        """Return the moments of the union of both sets."""
         count = self.count + other.count
         if not other.count:
             return self
@@ -76,11 +76,11 @@ class MeanStdFilter(ConnectorV2):
     """Standardizes the Box parts of observations and writes them into the episodes.
 
     Args:
-        multi_agent: Spaces are Dicts by agent id; each agent has statistics of its own.
+        multi_agent: Spaces are Dicts by agent id; each agent has separate statistics.
         de_mean_to_zero: Subtract the mean.
         de_std_to_one: Divide by the standard deviation.
-        clip_by_value: Largest absolute value of the result; None for no limit.
-        update_stats: Learn from what passes; False in production and in evaluation.
+        clip_by_value: Maximum absolute value of the result; None for no limit.
+        update_stats: Update the statistics; False in production and in evaluation.
     """
 
     def __init__(
@@ -101,9 +101,9 @@ class MeanStdFilter(ConnectorV2):
         self.clip_by_value = clip_by_value
         self.update_stats = update_stats
         self._merged: dict[Any, list[Moments]] = {}
-        """What all runners know, by agent and leaf of its space."""
+        """Merged statistics of all runners, by agent and leaf of its space."""
         self._own: dict[Any, list[Moments]] = {}
-        """What came since the last merge."""
+        """Local statistics since the last merge."""
         super().__init__(input_observation_space, input_action_space, **kwargs)
         self._kwargs = {
             "multi_agent": multi_agent,
@@ -116,7 +116,7 @@ class MeanStdFilter(ConnectorV2):
     def recompute_output_observation_space(
         self, input_observation_space: Any, input_action_space: Any
     ) -> Any:
-        """Return the space with the limits of the results."""
+        """Return the space with the bounds of the results."""
         return for_each_agent(
             self._filtered, input_observation_space, multi_agent=self._multi_agent
         )
@@ -132,7 +132,7 @@ class MeanStdFilter(ConnectorV2):
         return gym.spaces.Box(-limit, limit, space.shape, np.float32)
 
     def __call__(self, *, batch: Batch, episodes: list[Any], **kwargs: Any) -> Batch:
-        """Standardize the newest observations, and learn from them first."""
+        """Update the statistics with the newest observations, then standardize them."""
         by_agent: dict[Any, list[Any]] = {}
         for episode in self.single_agent_episode_iterator(episodes):
             agent = episode.agent_id if self._multi_agent else None
@@ -197,37 +197,37 @@ class MeanStdFilter(ConnectorV2):
         not_components: str | Collection[str] | None = None,
         **kwargs: Any,
     ) -> StateDict:
-        """Return the statistics by agent: those of all runners, and this one's own since then."""
+        """Return the merged and the local statistics by agent."""
         return {"merged": _states(self._merged), "own": _states(self._own)}
 
     def set_state(self, state: StateDict) -> None:
-        """Set what `get_state` or `merge_states` returned."""
+        """Restore the state that `get_state` or `merge_states` returned."""
         self._merged = _moments(state["merged"])
         self._own = _moments(state["own"])
 
     def reset_state(self) -> None:
-        """Forget the statistics."""
+        """Clear the statistics."""
         self._merged, self._own = {}, {}
 
     def take_changes(self) -> StateDict:
-        """Return the state; from then on its own part is known to all."""
+        """Return the state, and move the local statistics to the merged ones."""
         state = self.get_state()
         self._merged, self._own = _joined(self._merged, self._own), {}
         return state
 
     def join_changes(self, changes: list[StateDict]) -> StateDict:
-        """Return the first state, with the own parts of all."""
+        """Return the first state combined with the local statistics of all states."""
         own: dict[Any, list[Moments]] = {}
         for each in changes:
             own = _joined(own, _moments(each["own"]))
         return {"merged": changes[0]["merged"], "own": _states(own)}
 
     def set_merged_state(self, state: StateDict) -> None:
-        """Set what all know; the own part stays."""
+        """Set the merged statistics; keep the local ones."""
         self._merged = _moments(state["merged"])
 
     def merge_states(self, states: list[StateDict]) -> StateDict:
-        """Return the statistics of this piece, and the own ones of the others."""
+        """Return the statistics of this filter combined with the local ones of the others."""
         made = _joined(self._merged, self._own)
         for state in states:
             for agent, known in _moments(state["merged"]).items():
@@ -241,7 +241,7 @@ class MeanStdFilter(ConnectorV2):
 def _joined(
     one: dict[Any, list[Moments]], other: dict[Any, list[Moments]]
 ) -> dict[Any, list[Moments]]:
-    """Return the statistics of both, by agent."""
+    """Return the union of both statistics, by agent."""
     made = dict(one)
     for agent, known in other.items():
         made[agent] = (
@@ -253,7 +253,7 @@ def _joined(
 
 
 def _boxes(space: Any) -> list[Any]:
-    """Return the leaves of a space, in the order of its values; None for those without a mean."""
+    """Return the leaves of a space in the order of its values; None for leaves without a mean."""
     if isinstance(space, gym.spaces.Dict):
         return [box for each in space.spaces.values() for box in _boxes(each)]
     if isinstance(space, gym.spaces.Tuple):

@@ -1,6 +1,6 @@
-"""Pieces that change the newest observation of each episode.
+"""Connectors that change the newest observation of each episode.
 
-They write it into the episode, so that later pieces, and the learner, see the changed one.
+They write it into the episode, so that later connectors and the learner see the changed value.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from syncline.rl.connectors.to_module.items import items_of
 
 
 class SingleAgentObservationPreprocessor(ConnectorV2, abc.ABC):
-    """Base of pieces that change the newest observation of an agent.
+    """Base of connectors that change the newest observation of an agent.
 
     Implement `preprocess`, and `recompute_output_observation_space` if the space changes; with
     several agents, spaces are Dicts by agent id.
@@ -27,7 +27,7 @@ class SingleAgentObservationPreprocessor(ConnectorV2, abc.ABC):
 
     @abc.abstractmethod
     def preprocess(self, observation: Any, episode: Any) -> Any:
-        """Return what replaces an observation.
+        """Return the replacement of an observation.
 
         Args:
             observation: Newest observation of an agent.
@@ -46,17 +46,17 @@ class SingleAgentObservationPreprocessor(ConnectorV2, abc.ABC):
 
 
 class MultiAgentObservationPreprocessor(ConnectorV2, abc.ABC):
-    """Base of pieces that change the newest observations of all agents together.
+    """Base of connectors that change the newest observations of all agents together.
 
     Implement `preprocess`, and `recompute_output_observation_space` if the spaces change.
     """
 
     @abc.abstractmethod
     def preprocess(self, observations: dict[Any, Any], episode: Any) -> dict[Any, Any]:
-        """Return what replaces the newest observations, by agent id.
+        """Return the replacements of the newest observations, by agent id.
 
         Args:
-            observations: Newest observations of the agents that have one.
+            observations: Newest observations of the agents with an observation.
             episode: The `MultiAgentEpisode`.
         """
 
@@ -75,7 +75,7 @@ class MultiAgentObservationPreprocessor(ConnectorV2, abc.ABC):
             if set(changed) != set(observations):
                 raise ValueError(
                     f"{type(self).__name__}.preprocess() returned observations of the agents "
-                    f"{sorted(map(str, changed))}, but must return them for those that it got: "
+                    f"{sorted(map(str, changed))}, but must return those of the given agents: "
                     f"{sorted(map(str, observations))}."
                 )
             for agent, observation in changed.items():
@@ -85,19 +85,19 @@ class MultiAgentObservationPreprocessor(ConnectorV2, abc.ABC):
 
 
 def _of_agent(space: Any, agent: Any) -> Any:
-    """Return the space of an agent in a Dict by agent, else the space."""
+    """Return the space of an agent in a Dict by agent, or else the space itself."""
     if isinstance(space, gym.spaces.Dict) and agent in space.spaces:
         return space[agent]
     return space
 
 
 class FlattenObservations(ConnectorV2):
-    """Makes each observation a vector; Discrete parts become one-hot.
+    """Flattens each observation to a vector; Discrete parts become one-hot.
 
     Args:
         multi_agent: Spaces are Dicts by agent id.
-        agent_ids: Agents whose observations are flattened; None for all.
-        as_learner_connector: Flatten the observations of whole episodes, into the batch.
+        agent_ids: Agents whose observations are flattened; None for all agents.
+        as_learner_connector: Flatten the observations of whole episodes into the batch.
         keys_to_remove: Keys of Dict observations to leave out.
     """
 
@@ -152,7 +152,7 @@ class FlattenObservations(ConnectorV2):
         )
 
     def __call__(self, *, batch: Batch, episodes: list[Any], **kwargs: Any) -> Batch:
-        """Flatten the newest observations; for learners, all of them."""
+        """Flatten the newest observations; for learners, all observations."""
         for episode in self.single_agent_episode_iterator(
             episodes, agents_that_stepped_only=not self._whole
         ):
@@ -178,7 +178,7 @@ class FlattenObservations(ConnectorV2):
 
 
 class PrevActionsPrevRewards(ConnectorV2):
-    """Makes each observation a Dict of it, previous actions (one-hot) and previous rewards.
+    """Extends each observation to a Dict with previous actions (one-hot) and previous rewards.
 
     Args:
         multi_agent: Spaces are Dicts by agent id.
@@ -260,14 +260,14 @@ class PrevActionsPrevRewards(ConnectorV2):
 
 
 def _last(buffer: Any, count: int, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the last items of a buffer, after zeros if it has fewer."""
+    """Return the last items of a buffer, padded with zeros in front."""
     known = min(buffer.len_incl_lookback(), count)
     items = [np.asarray(buffer.get(-back), np.float32) for back in range(known, 0, -1)]
     return np.stack([np.zeros(shape, np.float32)] * (count - known) + items)
 
 
 class WriteObservationsToEpisodes(ConnectorV2):
-    """Writes the batch's observations into the episodes, as their newest ones."""
+    """Writes the observations of the batch into the episodes as the newest ones."""
 
     def __call__(self, *, batch: Batch, episodes: list[Any], **kwargs: Any) -> Batch:
         """Write the column.
@@ -278,7 +278,7 @@ class WriteObservationsToEpisodes(ConnectorV2):
         if Columns.OBS not in batch:
             raise ValueError(
                 "WriteObservationsToEpisodes found no column 'obs' in the batch. Put "
-                "AddObservationsFromEpisodesToBatch, or a piece that adds the column, before it."
+                "AddObservationsFromEpisodesToBatch, or another connector that adds it, before."
             )
         for episode, observation in self.single_agent_episode_iterator(
             episodes, zip_with_batch_column=batch[Columns.OBS]
@@ -288,6 +288,6 @@ class WriteObservationsToEpisodes(ConnectorV2):
 
 
 def write_newest(episode: Any, observation: Any, space: Any) -> None:
-    """Replace the newest observation of an episode, whose observations are of a space from now."""
+    """Replace the newest observation of an episode and set its observation space."""
     episode.set_observations(at_indices=-1, new_data=observation)
     episode.observation_space = space

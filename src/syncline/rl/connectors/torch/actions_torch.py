@@ -1,4 +1,4 @@
-"""`GetActions`: the default piece that draws actions from the module's distributions."""
+"""`GetActions`: the default connector that samples actions from the module's distributions."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from syncline.rl.connectors.to_module.items import DefaultConnector
 
 
 class GetActions(DefaultConnector):
-    """Adds actions and their log-probabilities where a module returned distribution inputs."""
+    """Adds actions and their log-probabilities for modules that return distribution inputs."""
 
     def __call__(
         self, *, rl_module: Any, batch: Batch, explore: bool | None = None, **kwargs: Any
     ) -> Batch:
-        """Add the columns; with several modules, to each one's."""
+        """Add the columns, with several modules to the columns of each."""
         if not hasattr(rl_module, "rl_module_specs"):
             self._add(rl_module, batch, explore)
             return batch

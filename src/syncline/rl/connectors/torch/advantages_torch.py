@@ -17,7 +17,7 @@ from syncline.rl.returns.gae import gae
 class GeneralAdvantageEstimation(DefaultConnector):
     """Adds advantages, standardized over the module's steps, and value targets.
 
-    Episodes must have the step for bootstrapping (`AddOneTsToEpisodesAndTruncate`).
+    Episodes must have a bootstrap step (`AddOneTsToEpisodesAndTruncate`).
 
     Args:
         gamma: Discount factor.
@@ -71,7 +71,7 @@ class GeneralAdvantageEstimation(DefaultConnector):
     def _of_episode(
         self, values: np.ndarray, rewards: np.ndarray, terminated: np.ndarray
     ) -> np.ndarray:
-        """Return the advantages of an episode; that of the added last step is 0."""
+        """Return the advantages of an episode; 0 for the added last step."""
         following = np.where(terminated[:-1], 0.0, values[1:]).astype(np.float32)
         ends = np.zeros((len(following), 1), bool)
         ends[-1] = True
@@ -91,7 +91,7 @@ def _module_id(episode: Any) -> str:
 
 
 def _episodes(column: torch.Tensor, lengths: list[int], size: int) -> list[np.ndarray]:
-    """Return a column by episode; sequences of `size` steps lose their padding."""
+    """Split a column by episode; remove the padding of sequences of `size` steps."""
     array = column.detach().cpu().numpy()
     if not size:
         return np.split(array, np.cumsum(lengths)[:-1])

@@ -1,4 +1,4 @@
-"""Default pieces that turn arrays into tensors, and back."""
+"""Default connectors that convert arrays to tensors and back."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from syncline.rl.modules.torch.torch_acting import to_numpy, to_tensor
 
 
 class NumpyToTensor(DefaultConnector):
-    """Turns the arrays of a batch into tensors; infos stay lists.
+    """Converts the arrays of a batch to tensors; infos remain lists.
 
     Args:
         as_learner_connector: Has no effect.
-        pin_memory: Put tensors into pinned memory, for faster copies to a GPU.
+        pin_memory: Put tensors into pinned memory for faster copies to a GPU.
         device: Device of the tensors; None for the CPU.
     """
 
@@ -37,7 +37,7 @@ class NumpyToTensor(DefaultConnector):
         self._device = torch.device("cpu" if device is None else device)
 
     def __call__(self, *, batch: Batch, **kwargs: Any) -> Batch:
-        """Turn all columns, also those below module ids."""
+        """Convert all columns, including those under module ids."""
         return {name: self._tensors(name, column) for name, column in batch.items()}
 
     def _tensors(self, name: str, column: Any) -> Any:
@@ -56,10 +56,10 @@ class NumpyToTensor(DefaultConnector):
 
 
 class TensorToNumpy(DefaultConnector):
-    """Turns the tensors of a batch into arrays."""
+    """Converts the tensors of a batch to arrays."""
 
     def __call__(self, *, batch: Batch, **kwargs: Any) -> Batch:
-        """Turn all columns."""
+        """Convert all columns."""
         made: Batch = map_tree(_array, batch)
         return made
 

@@ -82,7 +82,7 @@ class CorrelatedActionsEnv(gym.Env[Any, Any]):
 
 
 class NestedSpaceRepeatAfterMeEnv(gym.Env[Any, Any]):
-    """The action must repeat the observation, in any nested space of Discrete and Box.
+    """Task: repeat the observation as action, in any nested space of Discrete and Box.
 
     Rewards: 1 for every equal Discrete, minus the distance for every Box. Configuration: `space`
     (Tuple of a Discrete and a Dict with a Box), `episode_len` (100).

@@ -15,7 +15,7 @@ Step = tuple[Any, Any, bool, bool, dict[str, Any]]
 
 
 class CartPoleSparseRewards(gym.Env[Any, Any]):
-    """CartPole with the sum of rewards at the end, and states for planning.
+    """CartPole with the sum of rewards at the end, and saved states for planning.
 
     The observation has the keys `obs` and `action_mask`. A truncated episode has no reward.
     """
@@ -42,14 +42,14 @@ class CartPoleSparseRewards(gym.Env[Any, Any]):
         return self._masked(obs), score, terminated, truncated, info
 
     def get_state(self) -> Any:
-        """Return the state; it stays valid for several `set_state`."""
+        """Return the state; it can be restored several times."""
         pole, limit = self._layers()
         place = np.array(pole.state), pole.steps_beyond_terminated
         random = pole.np_random.bit_generator.state
         return place, limit._elapsed_steps, self.running_reward, random
 
     def set_state(self, state: Any) -> Obs:
-        """Go to a state of `get_state`, and return its observation."""
+        """Restore a state, and return its observation."""
         pole, limit = self._layers()
         (place, pole.steps_beyond_terminated), limit._elapsed_steps, self.running_reward, random = (
             state
@@ -59,7 +59,7 @@ class CartPoleSparseRewards(gym.Env[Any, Any]):
         return self._masked(np.array(place, np.float32))
 
     def _layers(self) -> tuple[Any, Any]:
-        """Return the environment itself, and the wrapper that limits its steps."""
+        """Return the environment and the wrapper that limits its steps."""
         limit: Any = self.env
         while not isinstance(limit, gym.wrappers.TimeLimit):
             limit = limit.env
@@ -70,7 +70,7 @@ class CartPoleSparseRewards(gym.Env[Any, Any]):
 
 
 class CartPoleWithDictObservationSpace(CartPoleEnv):
-    """CartPole whose observation is nested in dicts and a tuple, with a random number besides."""
+    """CartPole with observations in nested dicts and a tuple, and an additional random number."""
 
     def __init__(self, config: dict[str, Any] | None = None) -> None:
         super().__init__()
@@ -118,11 +118,10 @@ class CartPoleWithDictObservationSpace(CartPoleEnv):
 
 
 class ParametricActionsCartPole(gym.Env[Any, Any]):
-    """CartPole with its two actions hidden among `max_avail_actions`, at other places in every
-    step.
+    """CartPole with its two actions hidden at changing positions among `max_avail_actions`.
 
     Observations: `cart`, `action_mask`, and `avail_actions`, an embedding of two numbers for each
-    action (zeros for those that are not available). Other actions raise ValueError.
+    action (zeros for unavailable ones). Unavailable actions raise ValueError.
     """
 
     def __init__(self, max_avail_actions: int | dict[str, Any] = 10) -> None:
@@ -166,12 +165,12 @@ class ParametricActionsCartPole(gym.Env[Any, Any]):
 
 
 class CartPoleCrashing(CartPoleEnv):
-    """CartPole that fails or stalls now and then, for tests of fault tolerance.
+    """CartPole that fails or stalls at random, for tests of fault tolerance.
 
     Configuration: `p_crash` (0.005) and `p_crash_reset` (0), probabilities per call;
     `crash_after_n_steps`, a number of steps or a range (low, high); `crash_on_worker_indices`, the
-    env runners that fail, by default all; the same with `stall` instead of `crash`, where
-    `p_stall` is 0; `stall_time_sec` and `init_time_s`, seconds or ranges.
+    env runners that fail, by default all; the same options with `stall` instead of `crash`
+    (`p_stall` is 0 by default); `stall_time_sec` and `init_time_s`, seconds or ranges.
     """
 
     def __init__(self, config: Any = None) -> None:

@@ -1,4 +1,4 @@
-"""Games of two players: cooperative, in turns, and at the same time."""
+"""Games of two players: cooperative, turn-based, and simultaneous."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from syncline.rl.envs.multi_agent_env import (
 class TwoStepGame(MultiAgentEnv):
     """The cooperative game of the QMIX paper (Rashid et al. 2018).
 
-    Agent 0 chooses state 2A or 2B. In 2A both get 7 together, whatever they do; in 2B they get 8 if
-    both choose 1, 0 if both choose 0, else 1. The best return of both together is 8; methods that
-    add up values of agents find 7. Each agent gets half of the reward.
+    Agent 0 chooses state 2A or 2B. In 2A the team gets 7 for any actions; in 2B it gets 8 if both
+    choose 1, 0 if both choose 0, else 1. The best team return is 8; methods that add the values of
+    the agents find 7. Each agent gets half of the reward.
 
     Configuration: `one_hot_state_encoding` (False), `separate_state_space` (False: observations
     without the key "state"), `actions_are_logits` (False: actions are probabilities).
@@ -115,11 +115,11 @@ class TwoStepGameWithGroupedAgents(MultiAgentEnv):
 
 
 class GuessTheNumberGame(MultiAgentEnv):
-    """Agent 0 picks a number, then agent 1 asks until it has guessed it.
+    """Agent 0 picks a number; agent 1 asks questions until it guesses the number.
 
-    An action is (relation, number); a question is "is your number lower (0) or higher (1) than
-    this", or "is it this" (2). Agent 1 gets 1 for the answer yes and 100 for the right guess, where
-    agent 0 loses 100; agent 0 gets 1 for every other question, and 100 if the steps run out.
+    An action is (relation, number) and asks "is your number lower (0) or higher (1) than this", or
+    "is it this" (2). Agent 1 gets 1 for the answer yes, and 100 for the right guess, which costs
+    agent 0 100. Agent 0 gets 1 for every other question, and 100 when the steps run out.
 
     Configuration: `max_number` (3), `max_steps` (20).
     """
@@ -190,7 +190,7 @@ def _outcome(one: int, two: int) -> tuple[int, int]:
 
 
 class RockPaperScissors(MultiAgentEnv):
-    """Two players move at the same time, ten times; the observation is the opponent's last move.
+    """Two players make ten simultaneous moves; the observation is the opponent's last move.
 
     The winner of a move gets 1, the loser -1. Configuration: `sheldon_cooper_mode` (False) adds
     lizard and spock.
@@ -231,11 +231,11 @@ class RockPaperScissors(MultiAgentEnv):
 
 
 class TicTacToe(MultiAgentEnv):
-    """Two players in turns on a board of 3 x 3.
+    """Turn-based game of two players on a board of 3 x 3.
 
-    The player in turn observes the nine fields: 1 its own, -1 the opponent's, 0 empty. A player
-    that completes a row gets 1, the other one -1. A move to an occupied field costs 0.5 and passes
-    the turn. After 30 moves the game is truncated.
+    The player to move observes the nine fields: 1 for its own, -1 for the opponent's, 0 for empty
+    ones. A player that completes a row gets 1, the other -1. A move to an occupied field costs 0.5
+    and ends the turn. After 30 moves the game is truncated.
 
     Configuration: `action_mask` (False) makes observations dicts with the keys `obs` and
     `action_mask`.
@@ -290,7 +290,7 @@ class TicTacToe(MultiAgentEnv):
         return self.board.copy(), self.current_player, self.timestep
 
     def set_state(self, state: tuple[np.ndarray, str, int]) -> None:
-        """Continue from a state."""
+        """Restore a state."""
         board, self.current_player, self.timestep = state
         self.board = board.copy()
 
@@ -318,7 +318,7 @@ class TicTacToe(MultiAgentEnv):
         return obs, rewards, {ALL_AGENTS: over}, {ALL_AGENTS: out_of_time}, {}
 
     def render(self) -> str:
-        """Return the board as text: X for the player in turn, O for the opponent."""
+        """Return the board as text: X for the player to move, O for the opponent."""
         symbols = {0: " ", 1: "X", -1: "O"}
         cells = [symbols[int(value)] for value in self.board]
         rows = [" " + " | ".join(cells[i : i + 3]) + " " for i in (0, 3, 6)]

@@ -1,4 +1,4 @@
-"""A walk to a goal that only an image shows."""
+"""A grid world with images as observations."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ PLAYER, GOAL = (255, 60, 60), (60, 255, 60)
 
 
 class ImageGrid(gym.Env[Any, Any]):
-    """A red player walks to a green goal; both begin in random cells of a square grid.
+    """A red player walks to a green goal; both start in random cells of a square grid.
 
-    Observations are images [size * cell, size * cell, 3] of bytes. A step costs 0.1, the one that
-    reaches the goal brings 1. Episodes end there, or after `max_steps`.
+    Observations are uint8 images [size * cell, size * cell, 3]. The step to the goal is rewarded
+    with 1, every other step with -0.1. Episodes end at the goal or after `max_steps`.
 
-    Configuration: `size` (4), cells of a side; `cell` (2), pixels of the side of a cell;
+    Configuration: `size` (4), side of the grid in cells; `cell` (2), side of a cell in pixels;
     `max_steps` (20).
     """
 

@@ -14,9 +14,9 @@ ACTION_UP, ACTION_RIGHT, ACTION_DOWN, ACTION_LEFT = range(4)
 
 
 class SimpleCorridor(gym.Env[Any, Any]):
-    """Walk to the right end of a corridor: 1 at the end, -0.01 for every other step.
+    """Walk to the right end of a corridor: reward 1 at the end, -0.01 for every other step.
 
-    Actions: 0 to the left, 1 to the right. Configuration: `corridor_length` (10), at most 999.
+    Actions: 0 for left, 1 for right. Configuration: `corridor_length` (10), at most 999.
     """
 
     def __init__(self, config: dict[str, Any] | None = None) -> None:
@@ -26,7 +26,7 @@ class SimpleCorridor(gym.Env[Any, Any]):
         self.position = 0.0
 
     def set_corridor_length(self, length: int) -> None:
-        """Set the number of steps to the end."""
+        """Set the length of the corridor."""
         if not 0 < length <= 999:
             raise ValueError(f"corridor_length={length} must be between 1 and 999.")
         self.end_pos = length
@@ -52,8 +52,8 @@ class SimpleCorridor(gym.Env[Any, Any]):
 class CliffWalkingWallEnv(gym.Env[Any, Any]):
     """A grid of 4 rows and 12 columns, whose last row is a wall between start and goal.
 
-    The observation is row * 12 + column; the start is 36, the goal 47. Every step costs 1, the goal
-    brings 10. Steps into walls do not move.
+    The observation is row * 12 + column; the start is 36, the goal 47. Every step costs 1, and the
+    goal is rewarded with 10. Steps into walls have no effect.
     """
 
     START, GOAL, COLUMNS = 36, 47, 12

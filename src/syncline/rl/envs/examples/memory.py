@@ -13,7 +13,7 @@ Step = tuple[Any, Any, bool, bool, dict[str, Any]]
 
 
 class StatelessCartPole(CartPoleEnv):
-    """CartPole whose observations lack both velocities. Episodes have no limit of steps."""
+    """CartPole with observations that lack both velocities. Episodes have no step limit."""
 
     def __init__(self, config: dict[str, Any] | None = None) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class StatelessCartPole(CartPoleEnv):
 
 
 class StatelessPendulum(PendulumEnv):
-    """Pendulum whose observations lack the angular velocity. Episodes have no limit of steps.
+    """Pendulum with observations that lack the angular velocity. Episodes have no step limit.
 
     Configuration: `g` (10.0), acceleration of gravity.
     """
@@ -55,9 +55,9 @@ class StatelessPendulum(PendulumEnv):
 
 
 class RepeatAfterMeEnv(gym.Env[Any, Any]):
-    """The action must repeat the observation of `repeat_delay` steps before.
+    """Task: repeat the observation from `repeat_delay` steps ago as action.
 
-    Rewards: 1 or -1 for right and wrong bits; with `continuous`, minus the distance to the two
+    Rewards: 1 for a right bit, -1 for a wrong one; with `continuous`, minus the distance to the two
     numbers. Configuration: `continuous` (False), `repeat_delay` (1), `episode_len` (100).
     """
 
@@ -98,7 +98,7 @@ class RepeatAfterMeEnv(gym.Env[Any, Any]):
 
 
 class RepeatInitialObsEnv(gym.Env[Any, Any]):
-    """The action must repeat the first observation for `episode_len` steps: 1 if right, -1 if not.
+    """Task: repeat the first observation for `episode_len` steps; 1 if right, -1 if wrong.
 
     All later observations are 0.
     """

@@ -1,4 +1,4 @@
-"""Copies of single-agent environments as multi-agent ones."""
+"""Multi-agent environments made of copies of single-agent environments."""
 
 from __future__ import annotations
 

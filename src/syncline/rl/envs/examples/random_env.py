@@ -1,4 +1,4 @@
-"""`RandomEnv`: random observations and rewards of any spaces."""
+"""`RandomEnv`: random observations and rewards from any spaces."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from syncline.rl.envs.multi_agent_env import make_multi_agent
 
 
 class RandomEnv(gym.Env[Any, Any]):
-    """Returns samples of its spaces.
+    """Returns random samples of its spaces.
 
     Configuration: `observation_space`, `action_space` (both Discrete(2)), `reward_space` (Box from
     -1 to 1), `p_terminated` (0.1) per step, `max_episode_len` (None), `check_action_bounds`

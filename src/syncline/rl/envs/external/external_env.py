@@ -1,4 +1,4 @@
-"""`ExternalEnv`: a simulator that runs as a thread in the algorithm's process."""
+"""`ExternalEnv`: a simulator in a thread of the algorithm's process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class ExternalEnv(threading.Thread):
-    """Base of simulators that ask for actions; implement `run`, which loops over episodes.
+    """Base of simulators that request actions; implement `run`, which loops over episodes.
 
     Args:
         action_space: Space of the actions.
@@ -25,11 +25,11 @@ class ExternalEnv(threading.Thread):
         self._peer: Any = None
 
     def connect(self, peer: Any) -> None:
-        """Set what answers: the env runner does, before it starts the thread."""
+        """Set the object that answers requests; called by the env runner before `start`."""
         self._peer = peer
 
     def run(self) -> None:
-        """Run episodes for ever: `start_episode`, `get_action`, `log_returns`, `end_episode`."""
+        """Run episodes forever: `start_episode`, `get_action`, `log_returns`, `end_episode`."""
         raise NotImplementedError(f"{type(self).__name__} must implement `run`.")
 
     def start_episode(self, episode_id: str | None = None, training_enabled: bool = True) -> str:

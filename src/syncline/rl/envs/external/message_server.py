@@ -19,29 +19,29 @@ Address = tuple[str, int] | str
 
 
 class Peer(Protocol):
-    """What answers the messages of one simulator."""
+    """Handles the messages of one simulator."""
 
     def answer(self, kind: RLlink, message: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the answer to a message; None for none.
+        """Return the answer to a message, or None for no answer.
 
-        Raises ValueError for a message that makes no sense; the simulator gets the text.
+        Raises ValueError for an invalid message; its text is sent to the simulator.
         """
         ...
 
     def closed(self) -> None:
-        """Note that the simulator is gone."""
+        """Handle the end of the connection."""
         ...
 
 
 class MessageServer:
-    """Answers each simulator in a thread of its own.
+    """Answers each simulator in a separate thread.
 
     Args:
-        address: Where to listen; port 0 for any free one.
+        address: Address to listen on; port 0 for any free port.
         new_peer: Called for each simulator.
 
     Raises:
-        OSError: The address cannot be used; the message says why.
+        OSError: The address cannot be used.
     """
 
     def __init__(self, address: Address, new_peer: Callable[[], Peer]) -> None:
@@ -70,7 +70,7 @@ class MessageServer:
 
     @property
     def address(self) -> Address:
-        """Where simulators connect."""
+        """Address that simulators connect to."""
         found: Address = self._listening.getsockname()
         return found
 
@@ -102,7 +102,7 @@ class MessageServer:
                     send_rllink_message(connection, answer)
         except ConnectionError as error:
             if not self._is_closed:
-                logger.info("An external simulator is gone: %s", error)
+                logger.info("An external simulator disconnected: %s", error)
         finally:
             peer.closed()
             with self._lock:

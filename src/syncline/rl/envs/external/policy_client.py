@@ -1,4 +1,4 @@
-"""`PolicyClient`: a simulator's connection to an algorithm that acts for it, or learns from it."""
+"""`PolicyClient`: connects a simulator to an algorithm, for actions and for training."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ STEPS_PER_MESSAGE = 200
 
 
 class PolicyClient:
-    """Acts in a simulator's episodes. Not thread-safe.
+    """Returns actions for the episodes of a simulator. Not thread-safe.
 
     Args:
         address: "host:port", with or without "http://", or the path of a Unix socket.
-        inference_mode: "remote": the algorithm computes each action. "local": this process does,
-            with weights that it asks for; it trusts the algorithm, whose configuration is pickled.
-        update_interval: Seconds between two requests for weights with local inference.
+        inference_mode: "remote": the algorithm computes the actions. "local": this process does,
+            with weights that it fetches; it unpickles the algorithm's configuration and so must
+        trust it.
+        update_interval: Seconds between requests for weights with local inference.
         connect_timeout_s: Seconds to wait for the algorithm.
         clock: Source of time in seconds.
 
     Raises:
-        ConnectionError: There is no algorithm at the address.
+        ConnectionError: No algorithm listens at the address.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class PolicyClient:
             self._local = _LocalInference(config, self._ask, update_interval, clock)
 
     def start_episode(self, episode_id: str | None = None, training_enabled: bool = True) -> str:
-        """Begin an episode; return its id. Steps of one without training are not learned from."""
+        """Begin an episode; return its id. `training_enabled=False` excludes it from training."""
         episode_id = episode_id or uuid.uuid4().hex
         if self._local is not None:
             self._local.start(episode_id, training_enabled)
@@ -81,7 +82,7 @@ class PolicyClient:
     def log_action(self, episode_id: str, observation: Any, action: Any) -> None:
         """Tell which action the simulator took for an observation by itself.
 
-        Only off-policy algorithms can learn from it, since nobody knows its probability.
+        Only off-policy algorithms can learn from it, because its probability is unknown.
         """
         if self._local is not None:
             self._local.log_action(episode_id, observation, action)
@@ -96,7 +97,7 @@ class PolicyClient:
     def log_returns(
         self, episode_id: str, reward: float, info: dict[str, Any] | None = None, **_: Any
     ) -> None:
-        """Add a reward to that of the last action."""
+        """Add a reward to the last action."""
         if self._local is not None:
             self._local.reward(episode_id, float(reward))
         else:
@@ -115,7 +116,7 @@ class PolicyClient:
         )
 
     def update_policy_weights(self) -> None:
-        """Ask for the newest weights now (local inference)."""
+        """Fetch the newest weights now (local inference)."""
         if self._local is not None:
             self._local.update()
 
@@ -136,7 +137,7 @@ class PolicyClient:
 
 
 class _LocalInference:
-    """Acts with a copy of the module, and sends episodes in pieces."""
+    """Acts with a copy of the module, and sends episodes in parts."""
 
     def __init__(
         self,
@@ -149,8 +150,8 @@ class _LocalInference:
         self._module = config.get_rl_module_spec(spaces, inference_only=True).build()
         if self._module.is_stateful():
             raise ValueError(
-                "Modules with memory need `inference_mode='remote'`: the algorithm has to know "
-                "their states."
+                "Modules with memory need `inference_mode='remote'`, because the algorithm must "
+                "know their states."
             )
         self._acting = Acting(
             self._module,
@@ -169,7 +170,7 @@ class _LocalInference:
         self.update()
 
     def update(self) -> None:
-        """Get the newest weights."""
+        """Fetch the newest weights."""
         self._module.set_state(self._ask(RLlink.GET_STATE)["state"]["rl_module"])
         self._updated = self._clock()
 
@@ -223,7 +224,7 @@ class _Running:
     def observed(
         self, observation: Any, *, terminated: bool = False, truncated: bool = False
     ) -> None:
-        """Add an observation, and the step that led to it."""
+        """Add an observation and the step that led to it."""
         if not self.episode.is_reset:
             self.episode.add_env_reset(observation)
             return
@@ -246,7 +247,7 @@ def parse_address(address: str) -> Address:
     """Return host and port of "http://host:port", or the path of a Unix socket.
 
     Raises:
-        ValueError: It is neither.
+        ValueError: The address has neither form.
     """
     plain = address.removeprefix("http://").removeprefix("tcp://").removeprefix("unix:")
     if "/" in plain.rstrip("/"):
@@ -271,7 +272,7 @@ def _connected(address: Address, timeout_s: float) -> socket.socket:
             if time.monotonic() > until:
                 raise ConnectionError(
                     f"No algorithm listens at {address}: {error}. Start the training first, and "
-                    "compare the port with its `env_config`."
+                    "check the port in its `env_config`."
                 ) from error
             threading.Event().wait(0.1)
         else:

@@ -1,4 +1,4 @@
-"""`PolicyServerInput`: where simulators connect, as older programs say it in `input`."""
+"""`PolicyServerInput`: the address for simulators in the `input` option of older programs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 class PolicyServerInput:
     """The address of an algorithm: `config["input"] = lambda ioctx: PolicyServerInput(ioctx, …)`.
 
-    Spaces must be in the configuration, since there is no environment.
+    The configuration must contain the spaces, because there is no environment.
     """
 
     ioctx: Any
-    """What `input` gets; has `worker_index` and `config`."""
+    """Argument of `input`, with `worker_index` and `config`."""
     address: str
     """Host."""
     port: int
-    """Port; 0 for any free one."""
+    """Port; 0 for any free port."""
     idle_timeout: float = 3.0
     """Has no effect."""
     max_sample_queue_size: int = 20

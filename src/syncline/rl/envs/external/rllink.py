@@ -1,7 +1,7 @@
 """RLlink: RLlib's messages between simulators and algorithms.
 
-A message is eight digits with its length, and a msgpack map with its `type` (NumPy arrays as the
-library msgpack_numpy writes them). Nothing from a simulator is unpickled.
+A message consists of its length as eight digits and a msgpack map with its `type`; NumPy arrays are
+encoded as by msgpack_numpy. Nothing from a simulator is unpickled.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ class RLlink(Enum):
     """Types of messages."""
 
     PING = "PING"
-    """Simulator: answer with PONG."""
+    """From the simulator: request PONG."""
     PONG = "PONG"
     EPISODES = "EPISODES"
-    """Simulator: `episodes`, states of `SingleAgentEpisode`s that its own policy sampled."""
+    """From the simulator: `episodes`, states of `SingleAgentEpisode`s sampled by its own policy."""
     EPISODES_AND_GET_STATE = "EPISODES_AND_GET_STATE"
-    """Simulator: the same, and wait for the weights after the next update."""
+    """From the simulator: the same, and wait for the weights after the next update."""
     GET_STATE = "GET_STATE"
-    """Simulator: answer with SET_STATE."""
+    """From the simulator: request SET_STATE."""
     SET_STATE = "SET_STATE"
-    """Algorithm: `state` with the weights of the module below "rl_module"."""
+    """From the algorithm: `state` with the weights of the module under "rl_module"."""
     GET_CONFIG = "GET_CONFIG"
-    """Simulator: answer with SET_CONFIG."""
+    """From the simulator: request SET_CONFIG."""
     SET_CONFIG = "SET_CONFIG"
-    """Algorithm: `config`, the pickled configuration."""
+    """From the algorithm: `config`, the pickled configuration."""
     START_EPISODE = "START_EPISODE"
-    """Simulator: begin the episode `episode_id`; the algorithm acts in it."""
+    """From the simulator: begin the episode `episode_id`, in which the algorithm acts."""
     GET_ACTION = "GET_ACTION"
-    """Simulator: answer with the `action` for `observation`."""
+    """From the simulator: request the `action` for `observation`."""
     LOG_ACTION = "LOG_ACTION"
-    """Simulator: it took `action` for `observation` itself."""
+    """From the simulator: it chose `action` for `observation`."""
     LOG_RETURNS = "LOG_RETURNS"
-    """Simulator: add `reward` to the last action's."""
+    """From the simulator: add `reward` to the last action."""
     END_EPISODE = "END_EPISODE"
-    """Simulator: the episode ended with `observation`, in a terminal state unless `truncated`."""
+    """From the simulator: the episode ended with `observation`; terminal unless `truncated`."""
     ERROR = "ERROR"
-    """Algorithm: `error` says why a message had no effect."""
+    """From the algorithm: `error` explains why a message had no effect."""
 
     def __str__(self) -> str:
         return self.name
@@ -57,7 +57,7 @@ def send_rllink_message(sock_: socket.socket, message: dict[str, Any]) -> None:
     """Send a message.
 
     Raises:
-        ConnectionError: The peer is gone.
+        ConnectionError: The peer has disconnected.
         ValueError: The message is too large.
     """
     body = array_msgpack.pack(message)
@@ -69,28 +69,28 @@ def send_rllink_message(sock_: socket.socket, message: dict[str, Any]) -> None:
     try:
         sock_.sendall(b"%08d" % len(body) + body)
     except OSError as error:
-        raise ConnectionError(f"The peer of {sock_} is gone: {error}") from error
+        raise ConnectionError(f"The peer of {sock_} has disconnected: {error}") from error
 
 
 def get_rllink_message(sock_: socket.socket) -> tuple[RLlink, dict[str, Any]]:
-    """Wait for a message; return its type and the rest.
+    """Wait for a message; return its type and its other fields.
 
     Raises:
-        ConnectionError: The peer is gone, or sent something else.
+        ConnectionError: The peer has disconnected or sent invalid data.
     """
     header = _receive(sock_, HEADER_BYTES)
     if not header.isdigit():
         raise ConnectionError(
-            f"The peer sent {header!r} in place of a message's length: it does not speak RLlink."
+            f"The peer sent {header!r} instead of a message length: it does not use RLlink."
         )
     try:
         message = array_msgpack.unpack(_receive(sock_, int(header)))
     except ValueError as error:
-        raise ConnectionError(f"The peer sent a message that is no msgpack: {error}") from error
+        raise ConnectionError(f"The peer sent invalid msgpack: {error}") from error
     name = str(message.pop("type", None)) if isinstance(message, dict) else "None"
     if name not in RLlink.__members__:
         hint = did_you_mean(name, list(RLlink.__members__))
-        raise ConnectionError(f"The peer sent a message of the unknown type {name!r}.{hint}")
+        raise ConnectionError(f"The peer sent a message of unknown type {name!r}.{hint}")
     return RLlink[name], message
 
 
