@@ -122,7 +122,7 @@ def test_an_async_function_is_refused_with_a_remedy():
     async def later():
         return 1
 
-    with pytest.raises(TypeError, match=r"method of an actor.*asyncio\.run"):
+    with pytest.raises(ValueError, match=r"method of an actor.*asyncio\.run"):
         syncline.remote(later)
 
 

@@ -356,6 +356,14 @@ class Engine(ABC):
         """Return the id of the task or call that makes an object; `id` if that is unknown."""
         return id
 
+    @abstractmethod
+    def free(self, refs: Sequence[AnyRef]) -> None:
+        """Replace the values that exist by ObjectFreedError, and drop them.
+
+        A value in shared memory keeps its place until its last reference is gone, because
+        processes may read it.
+        """
+
     # -- placement groups
 
     @abstractmethod
@@ -367,11 +375,13 @@ class Engine(ABC):
         name: str,
         detached: bool,
         label_selectors: Sequence[Selector] = (),
+        may_wait: bool = False,
     ) -> int:
         """Start to reserve all `bundles` together and return the group's id.
 
         `label_selectors` has the labels that the node of each bundle must have; empty: any node.
-        Raises ValueError if the bundles are infeasible.
+        Infeasible bundles raise ValueError; with `may_wait` they wait for more resources, with a
+        warning.
         """
 
     @abstractmethod
@@ -420,6 +430,19 @@ class Engine(ABC):
     @abstractmethod
     def available_resources(self) -> dict[str, float]:
         """Return the free amount of each resource."""
+
+    def available_resources_per_node(self) -> dict[str, dict[str, float]]:
+        """Return the free amount of each resource of each living node, by node id."""
+        return {self.runtime_info().node_id: self.available_resources()}
+
+    def request_resources(  # noqa: B027 (optional)
+        self,
+        *,
+        num_cpus: int | None,
+        bundles: Sequence[Mapping[str, float]],
+        label_selectors: Sequence[Selector],
+    ) -> None:
+        """Ask the cluster to grow, if it can; replaces the last request."""
 
     @abstractmethod
     def runtime_info(self) -> RuntimeInfo:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import copy
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from syncline.exceptions import OutOfMemoryError, RayActorError, WorkerCrashedError
 from syncline.suggestions import did_you_mean
@@ -69,6 +69,14 @@ def actor_exists(name: str, namespace: str) -> str:
     return (
         f"An actor named {name!r} exists already in namespace {namespace!r}: choose another name, "
         f"get that actor with `get_actor({name!r})`, or pass `get_if_exists=True`"
+    )
+
+
+def object_freed(id: int) -> str:
+    """Return the message of ObjectFreedError."""
+    return (
+        f"The value of the object {id:032x} was freed with `internal.free`, so it cannot be read: "
+        f"free a value after its last use"
     )
 
 
@@ -159,6 +167,11 @@ def death_of(
     described = copy.copy(error)
     described.args = (" ".join(sentences),)
     return described
+
+
+def group_waits(bundles: Sequence[Mapping[str, float]], problem: str) -> str:
+    """Return the warning for a placement group that is infeasible for now."""
+    return f"The placement group {[dict(bundle) for bundle in bundles]} stays pending: {problem}"
 
 
 def get_timeout(timeout_s: float, waiting: int, total: int) -> str:

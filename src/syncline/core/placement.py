@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import Literal, get_args
+from typing import Literal, SupportsFloat, get_args
 
 from syncline.core import refs
 from syncline.core.refs import Id, ObjectRef
@@ -80,6 +80,12 @@ def check_bundles(bundles: Sequence[Mapping[str, float]], strategy: str) -> None
             "give at least one bundle, such as {'CPU': 1}"
         )
     for bundle in bundles:
+        for name, amount in bundle.items():
+            if not isinstance(name, str) or not isinstance(amount, SupportsFloat):
+                raise ValueError(
+                    f"the bundle {dict(bundle)} has {name!r}: {amount!r}, but resources are "
+                    f"amounts by name: write for example {{'CPU': 1}}"
+                )
         check_resource_names("bundles", bundle)
         if not any(bundle.values()):
             raise ValueError(

@@ -473,7 +473,7 @@ def _make_remote(target: Any, options: Keywords) -> RemoteFunction | ActorClass:
             f"({target!r}): wrap it in a function"
         )
     if inspect.iscoroutinefunction(target) or inspect.isasyncgenfunction(target):
-        raise TypeError(
+        raise ValueError(
             f"{target.__name__} is an `async def`, which can only be a method of an actor: make it "
             f"an ordinary function that calls `asyncio.run(...)`, or a method of a remote class"
         )

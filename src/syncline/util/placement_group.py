@@ -32,7 +32,8 @@ def placement_group(
 ) -> PlacementGroup:
     """Start to reserve all `bundles` together, such as ``[{"CPU": 2}, {"GPU": 1}]``.
 
-    `group.wait()` waits until they are reserved.
+    `group.wait()` waits until they are reserved. Bundles that the machine or cluster cannot hold
+    wait for more resources, with a warning.
 
     Args:
         bundles: Resources of each bundle.
@@ -43,15 +44,14 @@ def placement_group(
         bundle_label_selector: Labels that the node of each bundle must have.
 
     Raises:
-        ValueError: The bundles can never be reserved, or no node has their labels.
-        TypeError: `bundles` is not a list of dicts.
+        ValueError: The bundles are invalid or reserve nothing, or no node has their labels.
     """
     if (
         isinstance(bundles, Mapping)
         or not isinstance(bundles, Sequence)
         or not all(isinstance(bundle, Mapping) for bundle in bundles)
     ):
-        raise TypeError(
+        raise ValueError(
             f"`bundles` must be a list of dicts such as [{{'CPU': 1}}], but it is {bundles!r}."
         )
     if lifetime not in (None, "detached"):
@@ -67,6 +67,7 @@ def placement_group(
         name=name,
         detached=lifetime == "detached",
         label_selectors=selectors,
+        may_wait=True,
     )
     return PlacementGroup(group_id, specs)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -149,14 +150,19 @@ def test_groups_spread_over_nodes_or_stay_on_one(nodes: dict[str, str]) -> None:
         remove_placement_group(group)
 
 
-def test_infeasible_groups_are_refused(nodes: dict[str, str]) -> None:
+def test_infeasible_groups_wait_with_a_warning(
+    nodes: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
     for bundles, strategy in (
         ([{"CPU": 1}] * 4, "STRICT_SPREAD"),
         ([{"CPU": 2}] * 2, "STRICT_PACK"),
         ([{"CPU": 2}] * 3, "SPREAD"),
     ):
-        with pytest.raises(ValueError, match="STRICT|6 CPU"):
-            placement_group(bundles, strategy=strategy)
+        caplog.clear()
+        group = placement_group(bundles, strategy=strategy)
+        assert re.search("STRICT|6 CPU", caplog.text)
+        assert not group.wait(0.1)
+        remove_placement_group(group)
 
 
 NAMED_ACTORS = """

@@ -80,6 +80,21 @@ def test_infeasible_demands_are_refused_with_numbers() -> None:
         scheduler.shape({"tpu": 1})
 
 
+def test_infeasible_group_waits_until_the_machine_grows() -> None:
+    scheduler = machine(workers=1, CPU=2)
+    with pytest.raises(Infeasible):
+        scheduler.create_group(1, [{"CPU": 3, "tpu": 1}], "PACK")
+    assert not scheduler.create_group(1, [{"CPU": 3, "tpu": 1}], "PACK", is_feasible=False)
+    apart = [{"CPU": 1}, {"CPU": 1}]
+    assert not scheduler.create_group(2, apart, "STRICT_SPREAD", is_feasible=False)
+    cpu = scheduler.shape({"CPU": 2})
+    assert scheduler.submit(1, cpu)  # nothing is reserved for them
+    scheduler.finished(0, 1)
+    assert not scheduler.resize({"CPU": 8})
+    assert scheduler.resize({"tpu": 1}) == [GroupReady(1)]
+    check_scheduler(scheduler)
+
+
 def test_cancel_removes_unassigned_tasks_only() -> None:
     scheduler = machine(workers=1, CPU=1)
     cpu = scheduler.shape({"CPU": 1})

@@ -19,7 +19,7 @@ import ray.exceptions
 from ray.experimental import internal_kv
 
 from syncline.core import error_messages, runtime_env, serialization
-from syncline.core.cluster import cluster_state, feasibility, handles, ray_options
+from syncline.core.cluster import cluster_state, feasibility, handles, ray_options, state_tables
 from syncline.core.cluster.handles import ClusterRef, ItemWaiter, RayObject, ReadyRef, ray_ref
 from syncline.core.cluster.health import Connection
 from syncline.core.cluster.key_values import RayKeyValues
@@ -52,6 +52,7 @@ from syncline.core.labels import Selector, alternatives
 from syncline.core.node_rows import with_both_spellings
 from syncline.core.options import ActorOptions, Keywords, TaskOptions
 from syncline.core.refs import AnyGenerator, AnyRef, Hold, ObjectRefGenerator
+from syncline.core.state_rows import Filter, StateListing, StateResource
 
 Result = TypeVar("Result")
 
@@ -380,6 +381,10 @@ class ClusterEngine(Engine):
 
         self._items.next_item(handles.find(generator.id), on_arrival)
 
+    def free(self, refs: Sequence[AnyRef]) -> None:
+        self._connection.check()
+        ray._private.internal_api.free([ray_ref(ref) for ref in refs])
+
     # -- placement groups
 
     def create_placement_group(
@@ -390,6 +395,7 @@ class ClusterEngine(Engine):
         name: str,
         detached: bool,
         label_selectors: Sequence[Selector] = (),
+        may_wait: bool = False,
     ) -> int:
         return self._groups.create(
             bundles,
@@ -397,6 +403,7 @@ class ClusterEngine(Engine):
             name=name,
             detached=detached,
             label_selectors=label_selectors,
+            may_wait=may_wait,
         )
 
     def placement_group_ready(self, group_id: int) -> AnyRef:
@@ -425,6 +432,23 @@ class ClusterEngine(Engine):
         self._connection.check()
         return dict(ray.available_resources())
 
+    def available_resources_per_node(self) -> dict[str, dict[str, float]]:
+        return self._state(state_tables.available_resources_per_node)
+
+    def request_resources(
+        self,
+        *,
+        num_cpus: int | None,
+        bundles: Sequence[Mapping[str, float]],
+        label_selectors: Sequence[Selector],
+    ) -> None:
+        self._connection.check()
+        ray.autoscaler.sdk.request_resources(
+            num_cpus=num_cpus,
+            bundles=[dict(bundle) for bundle in bundles] or None,
+            bundle_label_selectors=[dict(each) for each in label_selectors] or None,
+        )
+
     def runtime_info(self) -> RuntimeInfo:
         return cluster_state.runtime_info(self._environment)
 
@@ -433,6 +457,11 @@ class ClusterEngine(Engine):
 
     def tasks(self, limit: int = LISTED) -> TaskListing:
         return self._state(cluster_state.tasks, limit)
+
+    def state(
+        self, resource: StateResource, filters: Sequence[Filter] = (), limit: int = LISTED
+    ) -> StateListing:
+        return self._state(state_tables.listing, resource, tuple(filters), limit)
 
     def timeline(self) -> list[Row]:
         return self._state(cluster_state.timeline)

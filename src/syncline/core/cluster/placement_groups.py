@@ -5,10 +5,12 @@ Submissions into a removed group fail, because Ray would let them wait without a
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 
 import ray
 
+from syncline.core import error_messages
 from syncline.core.cluster import feasibility, ray_options
 from syncline.core.cluster.handles import ReadyRef
 from syncline.core.definitions import AnyFunction
@@ -16,6 +18,8 @@ from syncline.core.engine import Row
 from syncline.core.labels import Selector
 from syncline.core.placement import check_bundles
 from syncline.core.refs import Id
+
+logger = logging.getLogger("syncline")
 
 _STATES = {"PREPARED": "PENDING", "RESCHEDULING": "PENDING"}
 """Our state by Ray's, where they differ: bundles are being reserved, also after a loss."""
@@ -36,11 +40,17 @@ class Groups:
         name: str,
         detached: bool,
         label_selectors: Sequence[Selector],
+        may_wait: bool,
     ) -> int:
         """See `Engine.create_placement_group`."""
         check_bundles(bundles, strategy)
         if not self._may_grow():
-            feasibility.check_bundles(bundles, strategy, ray.nodes(), label_selectors)
+            try:
+                feasibility.check_bundles(bundles, strategy, ray.nodes(), label_selectors)
+            except ValueError as error:
+                if not may_wait:
+                    raise
+                logger.warning("%s", error_messages.group_waits(bundles, str(error)))
         specs = [
             {resource: amount for resource, amount in bundle.items() if amount}
             for bundle in bundles

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
@@ -45,6 +46,8 @@ from syncline.core.state_rows import Filter, StateListing, StateResource
 from syncline.core.tracebacks import raisable
 from syncline.exceptions import GetTimeoutError
 from syncline.records import dataclass
+
+logger = logging.getLogger("syncline")
 
 PROCESS_SHIFT = 40
 """Process number p makes the ids from p << 40; no process needs to request an id."""
@@ -394,13 +397,17 @@ class EmbeddedEngine(Engine):
         name: str,
         detached: bool,
         label_selectors: Sequence[Selector] = (),
+        may_wait: bool = False,
     ) -> int:
         for number, selector in enumerate(label_selectors):
             check_machine(self.nodes(), [selector], f"bundle {number} of the placement group")
         group_id = self.new_id()
-        self._connection.request(
-            "create_group", group_id, [dict(bundle) for bundle in bundles], strategy, name
+        specs = [dict(bundle) for bundle in bundles]
+        problem: str | None = self._connection.request(
+            "create_group", group_id, specs, strategy, name, may_wait
         )
+        if problem is not None:
+            logger.warning("%s", error_messages.group_waits(specs, problem))
         return group_id
 
     def placement_group_ready(self, group_id: int) -> AnyRef:

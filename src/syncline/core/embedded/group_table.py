@@ -10,6 +10,7 @@ from syncline.core.embedded.instructions import GroupRemoval, Instructions
 from syncline.core.embedded.messages import error_value, inline
 from syncline.core.embedded.object_table import ObjectTable
 from syncline.core.embedded.scheduler import Scheduler
+from syncline.core.resources import Infeasible
 from syncline.exceptions import TaskPlacementGroupRemoved
 
 _TRUE = inline(serialization.pack(True).data)
@@ -37,10 +38,28 @@ class GroupTable:
         self._groups: dict[int, dict[str, Any]] = {}
 
     def create(
-        self, group_id: int, bundles: Sequence[Mapping[str, float]], strategy: str, name: str
-    ) -> None:
-        """Reserve a group's bundles; raises ValueError if they can never be reserved."""
-        instructions = self._scheduler.create_group(group_id, bundles, strategy)
+        self,
+        group_id: int,
+        bundles: Sequence[Mapping[str, float]],
+        strategy: str,
+        name: str,
+        may_wait: bool = False,
+    ) -> str | None:
+        """Reserve a group's bundles.
+
+        Bundles that can never be reserved raise ValueError; with `may_wait` they wait for more
+        resources, and the result is the reason.
+        """
+        problem: str | None = None
+        try:
+            instructions = self._scheduler.create_group(group_id, bundles, strategy)
+        except Infeasible as error:
+            if not may_wait:
+                raise
+            problem = str(error)
+            instructions = self._scheduler.create_group(
+                group_id, bundles, strategy, is_feasible=False
+            )
         self._objects.add(group_id)
         self._groups[group_id] = {
             "id": group_id,
@@ -50,6 +69,7 @@ class GroupTable:
             "state": "PENDING",
         }
         self._apply(instructions)
+        return problem
 
     def on_ready(self, group_id: int) -> None:
         """Handle the reservation of all bundles."""

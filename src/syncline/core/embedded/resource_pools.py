@@ -176,10 +176,14 @@ class Holding:
 class Bundles:
     """The bundles of one placement group: their demands, and a pool for each once reserved."""
 
-    __slots__ = ("demands", "group_id", "pools", "ready", "taken")
+    __slots__ = ("demands", "group_id", "machines", "pools", "ready", "taken")
 
-    def __init__(self, group_id: int, demands: Sequence[Demand], node: Pool) -> None:
+    def __init__(
+        self, group_id: int, demands: Sequence[Demand], node: Pool, *, machines: int = 1
+    ) -> None:
+        """`machines`: number of machines that the bundles need; there is one."""
         self.group_id = group_id
+        self.machines = machines
         self.demands = tuple(demands)
         self.pools = tuple(
             Pool([0] * len(node.free), [0] * len(node.gpus), usable=False) for _ in demands
@@ -194,6 +198,8 @@ class Bundles:
 
         Whole GPUs are placed before fractions.
         """
+        if self.machines > 1:
+            return None
         trial = node.copy()
         found: dict[int, tuple[int, ...]] = {}
         for number in sorted(

@@ -283,22 +283,36 @@ class Scheduler(SchedulerState):
     # Placement groups
 
     def create_group(
-        self, group_id: int, bundles: Sequence[Mapping[str, float]], strategy: str
+        self,
+        group_id: int,
+        bundles: Sequence[Mapping[str, float]],
+        strategy: str,
+        *,
+        is_feasible: bool = True,
     ) -> Instructions:
         """Reserve all bundles together, now or as soon as they fit.
 
         On one machine PACK, SPREAD and STRICT_PACK are equivalent. Raises `Infeasible` if the
-        bundles exceed the machine, or for STRICT_SPREAD with several; `ValueError` for empty
+        bundles exceed the machine, or for STRICT_SPREAD with several, unless `is_feasible` is
+        False: then the group waits until `resize` makes it feasible. Raises `ValueError` for empty
         bundles.
         """
         check_bundles(bundles, strategy)
         specs = [Resources.of(bundle) for bundle in bundles]
-        check_group(specs, strategy, self._total)
-        group = Bundles(group_id, [Demand(spec, self._indices) for spec in specs], self._node)
+        if is_feasible:
+            check_group(specs, strategy, self._total)
+        for name in {name for spec in specs for name in spec}.difference(self._indices):
+            self._add_resource(name)
+        group = Bundles(
+            group_id,
+            [Demand(spec, self._indices) for spec in specs],
+            self._node,
+            machines=len(specs) if strategy == "STRICT_SPREAD" else 1,
+        )
         pristine = Pool(
             [self._total.units(name) for name in self._names], [UNIT] * len(self._gpu_ids)
         )
-        if group.find(pristine) is None:
+        if is_feasible and group.find(pristine) is None:
             raise Infeasible(gpu_split_message(specs, len(self._gpu_ids)))
         assert group_id not in self._groups, f"placement group {group_id} is created a second time"
         self._groups[group_id] = group

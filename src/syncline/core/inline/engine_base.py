@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import tempfile
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from syncline import settings
+from syncline.core import error_messages
 from syncline.core.config import EngineConfig
 from syncline.core.embedded.engine import CURRENT, SessionInfo, describe_current
 from syncline.core.embedded.group_table import GroupTable
@@ -27,6 +29,8 @@ from syncline.core.inline.inline_objects import InlineObjects
 from syncline.core.labels import Selector, check_machine
 from syncline.core.node_rows import node_row
 from syncline.core.refs import AnyRef, ObjectRef
+
+logger = logging.getLogger("syncline")
 
 TIMELINE_EVENTS = 100_000
 """Number of events that `timeline` keeps."""
@@ -124,6 +128,9 @@ class InlineEngineBase(Engine):
             instructions = self._scheduler.release(holding)
         self._apply(instructions)
 
+    def free(self, refs: Sequence[AnyRef]) -> None:
+        self._objects.empty([ref.id for ref in refs])
+
     # -- placement groups
 
     def create_placement_group(
@@ -134,13 +141,16 @@ class InlineEngineBase(Engine):
         name: str,
         detached: bool,
         label_selectors: Sequence[Selector] = (),
+        may_wait: bool = False,
     ) -> int:
         for number, selector in enumerate(label_selectors):
             check_machine(self.nodes(), [selector], f"bundle {number} of the placement group")
         self._objects.apply_refcounts()
         id = self._objects.new_id()
         with self._lock:
-            self._groups.create(id, bundles, strategy, name)
+            problem = self._groups.create(id, bundles, strategy, name, may_wait)
+        if problem is not None:
+            logger.warning("%s", error_messages.group_waits(bundles, problem))
         return id
 
     def placement_group_ready(self, group_id: int) -> AnyRef:

@@ -53,17 +53,34 @@ class PlacementGroups(Suite):
         remove_placement_group(group)
         await_free("CPU", 4)
 
-    def test_strict_spread_of_one_bundle_is_possible_and_of_two_is_not(self) -> None:
+    def test_strict_spread_of_one_bundle_is_possible_and_of_two_is_not(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
         group = placement_group([{"CPU": 1}], strategy="STRICT_SPREAD")
         assert group.wait(60)
         remove_placement_group(group)
-        with pytest.raises(ValueError, match="STRICT_SPREAD"):
-            placement_group([{"CPU": 1}, {"CPU": 1}], strategy="STRICT_SPREAD")
+        group = placement_group([{"CPU": 1}, {"CPU": 1}], strategy="STRICT_SPREAD")
+        assert "STRICT_SPREAD" in caplog.text
+        assert not group.wait(0.05)
+        remove_placement_group(group)
 
-    def test_group_that_could_never_be_is_refused(self) -> None:
-        with pytest.raises(ValueError, match="5"):
-            placement_group([{"CPU": 3}, {"CPU": 2}])
-        impossible: list[list[dict[str, float]]] = [[], [{}], [{"CPU": 0}], [{"CPU": -1}]]
+    def test_group_that_the_machine_cannot_hold_waits_with_a_warning(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        groups = [placement_group([{"CPU": 3}, {"CPU": 2}]), placement_group([{"absent": 1}])]
+        assert "5" in caplog.text
+        assert "absent" in caplog.text
+        for group in groups:
+            assert not group.wait(0.05)
+            assert placement_group_table(group)["state"] == "PENDING"
+        assert get(one.remote()) == 1
+        for group in groups:
+            remove_placement_group(group)
+
+    def test_invalid_bundles_are_refused(self) -> None:
+        impossible: list[Any] = [
+            [], [{}], [{"CPU": 0}], [{"CPU": -1}], {"CPU": 1}, [1], "CPU", [{"CPU": "1"}], [{1: 1}]
+        ]  # fmt: skip
         for bundles in impossible:
             with pytest.raises(ValueError):
                 placement_group(bundles)
