@@ -13,7 +13,7 @@ import numpy as np
 from syncline.optional import load
 
 
-def pack(value: Any) -> bytes:
+def pack(value: object) -> bytes:
     """Return `value` as msgpack bytes.
 
     Raises:
@@ -33,7 +33,7 @@ def _msgpack() -> Any:
     return load("msgpack", purpose="Reading or writing msgpack files", install="msgpack")
 
 
-def _encode(value: Any) -> Any:
+def _encode(value: object) -> Any:
     if isinstance(value, np.ndarray):
         if value.dtype.kind == "O":
             raise TypeError(

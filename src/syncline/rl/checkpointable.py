@@ -162,7 +162,7 @@ class Checkpointable(abc.ABC):
         *,
         component: str | None = None,
         filesystem: FileSystem | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         """Restore the state that was saved to a directory.
 
@@ -189,7 +189,7 @@ class Checkpointable(abc.ABC):
         self._restore_components(filesystem, source, without=known, **kwargs)
 
     def _restore_component(
-        self, path: str, source: str, filesystem: FileSystem, **kwargs: Any
+        self, path: str, source: str, filesystem: FileSystem, **kwargs: object
     ) -> None:
         components = dict(self.get_checkpointable_components())
         # Names may contain slashes, so the longest matching name is the component.
@@ -206,7 +206,7 @@ class Checkpointable(abc.ABC):
         )
 
     def _restore_components(
-        self, filesystem: FileSystem, source: str, *, without: Collection[str], **kwargs: Any
+        self, filesystem: FileSystem, source: str, *, without: Collection[str], **kwargs: object
     ) -> frozenset[str]:
         """Restore the components in the checkpoint; return the names of all components."""
         components = dict(self.get_checkpointable_components())
@@ -248,7 +248,7 @@ class Checkpointable(abc.ABC):
         cls: type[CheckpointableT],
         path: str | os.PathLike[str] | Checkpoint,
         filesystem: FileSystem | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> CheckpointableT:
         """Return a new object of the saved class, with the saved state.
 

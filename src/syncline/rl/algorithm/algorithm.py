@@ -55,6 +55,7 @@ from syncline.rl.runners.multi_agent_env_runner import MultiAgentEnvRunner
 from syncline.rl.runners.sample import Sample
 from syncline.rl.runners.sampling_results import log_samples
 from syncline.rl.runners.single_agent_env_runner import SingleAgentEnvRunner
+from syncline.rl.value_types import Tree
 from syncline.suggestions import did_you_mean
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.result import CONFIG, Config, Metrics
@@ -405,7 +406,7 @@ class Algorithm(Checkpointable, Trainable):
 
     def compute_single_action(
         self,
-        observation: Any = None,
+        observation: Tree = None,
         state: Any = None,
         *,
         policy_id: str = DEFAULT_MODULE_ID,
@@ -413,7 +414,7 @@ class Algorithm(Checkpointable, Trainable):
         explore: bool | None = None,
         episode: SingleAgentEpisode | None = None,
         unsquash_action: bool | None = None,
-        **ignored: Any,
+        **ignored: object,
     ) -> Any:
         """Return an action for an observation, ready for `env.step`.
 
@@ -455,7 +456,7 @@ class Algorithm(Checkpointable, Trainable):
         policy_id: str = DEFAULT_MODULE_ID,
         full_fetch: bool = False,
         explore: bool | None = None,
-        **ignored: Any,
+        **ignored: object,
     ) -> Any:
         """Return actions for several observations, by the same keys; see `compute_single_action`.
 

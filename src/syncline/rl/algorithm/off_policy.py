@@ -329,7 +329,7 @@ class OffPolicyAlgorithm(Algorithm):
             components.append((REPLAY_BUFFERS, self.buffers))
         return components
 
-    def save_to_path(self, path: Any = None, **options: Any) -> str:
+    def save_to_path(self, path: Any = None, **options: object) -> str:
         """Save to a directory and return its path. See `Checkpointable.save_to_path`."""
         written = super().save_to_path(path, **options)
         self.buffers.moved_to(os.path.join(written, REPLAY_BUFFERS))

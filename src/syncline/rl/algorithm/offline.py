@@ -23,6 +23,7 @@ from syncline.rl.metrics.names import (
 )
 from syncline.rl.offline.offline_data import OfflineData
 from syncline.rl.runners.actions import actions_from_env
+from syncline.rl.value_types import Space
 
 
 def check_offline(config: AlgorithmConfig, name: str) -> None:
@@ -138,7 +139,7 @@ class NoRunners:
             )
         self._spaces = {DEFAULT_MODULE_ID: spaces}
 
-    def get_spaces(self) -> dict[str, tuple[Any, Any]]:
+    def get_spaces(self) -> dict[str, tuple[Space, Space]]:
         """Return observation and action space by module id."""
         return self._spaces
 
@@ -149,10 +150,10 @@ class NoRunners:
     def share_modules(self, modules: Any) -> None:
         """Do nothing."""
 
-    def sync_weights(self, *args: Any, **kwargs: Any) -> None:
+    def sync_weights(self, *args: object, **kwargs: object) -> None:
         """Do nothing."""
 
-    def foreach_env_runner(self, *args: Any, **kwargs: Any) -> list[Any]:
+    def foreach_env_runner(self, *args: object, **kwargs: object) -> list[Any]:
         """Return nothing."""
         return []
 

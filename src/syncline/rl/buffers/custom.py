@@ -11,6 +11,7 @@ from syncline.rl.buffers.replay_columns import INDICES, N_STEP, ReplayStatistics
 from syncline.rl.columns.fragment import Fragment
 from syncline.rl.columns.names import Columns
 from syncline.rl.episodes.from_fragments import episode_of, parts_of
+from syncline.rl.value_types import StateDict
 
 SMALLEST_PRIORITY = 1e-6
 
@@ -75,7 +76,7 @@ class CustomBuffer:
             num_steps=self.num_steps, num_steps_added=self._added, capacity=self.capacity, bytes=0
         )
 
-    def get_state(self, **_: Any) -> dict[str, Any]:
+    def get_state(self, **_: Any) -> StateDict:
         """Return the buffer's state."""
         return {"added": self._added, "heads": [], "buffer": self.buffer.get_state()}
 

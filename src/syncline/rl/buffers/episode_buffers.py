@@ -100,8 +100,8 @@ class EpisodeReplayBuffer:
         include_infos: bool = False,
         include_extra_model_outputs: bool = False,
         sample_episodes: bool = False,
-        **kwargs: Any,
-    ) -> Any:
+        **kwargs: object,
+    ) -> Tree:
         """Draw transitions or sequences, with replacement.
 
         Returns:
@@ -407,7 +407,7 @@ class MultiAgentEpisodeReplayBuffer:
         modules_to_sample: Sequence[str] | None = None,
         sample_episodes: bool = True,
         **options: Any,
-    ) -> Any:
+    ) -> Tree:
         """Draw for each module; return a list of episodes, or columns by module id.
 
         Args:

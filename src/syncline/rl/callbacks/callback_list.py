@@ -89,7 +89,7 @@ class CallbackList:
         """Return True if a hook is overridden."""
         return name in self._hooks
 
-    def call(self, name: str, **kwargs: Any) -> None:
+    def call(self, name: str, **kwargs: object) -> None:
         """Call a hook of all callbacks."""
         for hook in self._hooks.get(name, ()):
             hook(**kwargs)
@@ -131,7 +131,7 @@ def make_callback(
         hook(*(args or ()), **(kwargs or {}))
 
 
-def _as_list(value: Any) -> list[Any]:
+def _as_list(value: object) -> list[Any]:
     if value is None:
         return []
     return list(value) if isinstance(value, (list, tuple)) else [value]
@@ -170,7 +170,7 @@ def _adapt(function: Hook, name: str) -> Hook:
         return function
     named = None if takes_all else frozenset(parameters) & known
 
-    def adapted(**kwargs: Any) -> Any:
+    def adapted(**kwargs: object) -> Any:
         for old in older:
             kwargs.setdefault(old, kwargs.get(_OLDER_ARGUMENTS[old]))
         if named is not None:

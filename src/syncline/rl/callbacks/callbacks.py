@@ -14,7 +14,9 @@ from typing import Any
 import gymnasium as gym
 
 from syncline.rl.envs.env_context import EnvContext
+from syncline.rl.episodes.episode_type import EpisodeType
 from syncline.rl.metrics.metrics_logger import MetricsLogger
+from syncline.rl.value_types import AgentID, Env
 
 
 class RLlibCallback:
@@ -32,7 +34,7 @@ class RLlibCallback:
     """
 
     def on_algorithm_init(
-        self, *, algorithm: Any, metrics_logger: MetricsLogger | None = None, **kwargs: Any
+        self, *, algorithm: Any, metrics_logger: MetricsLogger | None = None, **kwargs: object
     ) -> None:
         """Called when an algorithm has finished its setup, before any training."""
 
@@ -42,12 +44,12 @@ class RLlibCallback:
         algorithm: Any,
         metrics_logger: MetricsLogger | None = None,
         result: dict[str, Any],
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         """Called at the end of every `Algorithm.train()`; the hook may change `result`."""
 
     def on_evaluate_start(
-        self, *, algorithm: Any, metrics_logger: MetricsLogger | None = None, **kwargs: Any
+        self, *, algorithm: Any, metrics_logger: MetricsLogger | None = None, **kwargs: object
     ) -> None:
         """Called before an evaluation."""
 
@@ -57,12 +59,12 @@ class RLlibCallback:
         algorithm: Any,
         metrics_logger: MetricsLogger | None = None,
         evaluation_metrics: dict[str, Any],
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         """Called after an evaluation; the hook may change `evaluation_metrics`."""
 
     def on_evaluate_offline_start(
-        self, *, algorithm: Any, metrics_logger: MetricsLogger | None = None, **kwargs: Any
+        self, *, algorithm: Any, metrics_logger: MetricsLogger | None = None, **kwargs: object
     ) -> None:
         """Called before an evaluation on offline data."""
 
@@ -72,7 +74,7 @@ class RLlibCallback:
         algorithm: Any,
         metrics_logger: MetricsLogger | None = None,
         evaluation_metrics: dict[str, Any],
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         """Called after an evaluation on offline data; the hook may change `evaluation_metrics`."""
 
@@ -83,7 +85,7 @@ class RLlibCallback:
         env_runner_group: Any,
         env_runner_indices: list[int],
         is_evaluation: bool,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         """Called after env runners were restarted.
 
@@ -98,11 +100,11 @@ class RLlibCallback:
         algorithm: Any,
         offline_eval_runner_group: Any,
         offline_eval_runner_indices: list[int],
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         """Called after runners of offline evaluation were restarted."""
 
-    def on_checkpoint_loaded(self, *, algorithm: Any, **kwargs: Any) -> None:
+    def on_checkpoint_loaded(self, *, algorithm: Any, **kwargs: object) -> None:
         """Called when an algorithm has loaded its state from a checkpoint."""
 
     def on_environment_created(
@@ -110,9 +112,9 @@ class RLlibCallback:
         *,
         env_runner: Any,
         metrics_logger: MetricsLogger | None = None,
-        env: gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any],
+        env: Env | gym.vector.VectorEnv[Any, Any, Any],
         env_context: EnvContext,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         """Called when an env runner has created its environments.
 
@@ -131,7 +133,7 @@ class RLlibCallback:
         worker: Any = None,
         base_env: Any = None,
         policies: Any = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         """Called after an episode object is created, before its environment is reset.
 
@@ -160,7 +162,7 @@ class RLlibCallback:
         worker: Any = None,
         base_env: Any = None,
         policies: Any = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         """Called after the reset of an environment; arguments as for `on_episode_created`."""
 
@@ -176,7 +178,7 @@ class RLlibCallback:
         worker: Any = None,
         base_env: Any = None,
         policies: Any = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         """Called after every step, including the last; arguments as for `on_episode_created`."""
 
@@ -193,7 +195,7 @@ class RLlibCallback:
         worker: Any = None,
         base_env: Any = None,
         policies: Any = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         """Called when an episode has ended and its last step is in `episode`; arguments as for
         `on_episode_created`.
@@ -210,7 +212,7 @@ class RLlibCallback:
         metrics_logger: MetricsLogger | None = None,
         samples: list[Any],
         worker: Any = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         """Called at the end of `EnvRunner.sample()`; the hook may change `samples`."""
 
@@ -223,7 +225,7 @@ class RLlibCallback:
         sub_environment: Any,
         env_context: EnvContext,
         env_index: int | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         """Called for every environment of a vector."""
 
@@ -231,13 +233,13 @@ class RLlibCallback:
         self,
         *,
         worker: Any,
-        episode: Any,
-        agent_id: Any,
+        episode: EpisodeType,
+        agent_id: AgentID,
         policy_id: str,
         policies: dict[str, Any],
         postprocessed_batch: Any,
         original_batches: dict[Any, Any],
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         """Called for the trajectory of an agent; the hook may change `postprocessed_batch`."""
 
@@ -245,7 +247,7 @@ class RLlibCallback:
         """Called after a policy was added."""
 
     def on_learn_on_batch(
-        self, *, policy: Any, train_batch: Any, result: dict[str, Any], **kwargs: Any
+        self, *, policy: Any, train_batch: Any, result: dict[str, Any], **kwargs: object
     ) -> None:
         """Called before an update; the hook may change `train_batch`."""
 
@@ -256,7 +258,7 @@ class RLlibCallback:
         worker_set: Any,
         worker_ids: list[int],
         is_evaluation: bool,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         """Older name of `on_env_runners_recreated`."""
 
@@ -276,7 +278,9 @@ class MemoryTrackingCallbacks(RLlibCallback):
             tracemalloc.start(10)
             weakref.finalize(self, tracemalloc.stop)
 
-    def on_episode_end(self, *, metrics_logger: MetricsLogger | None = None, **kwargs: Any) -> None:
+    def on_episode_end(
+        self, *, metrics_logger: MetricsLogger | None = None, **kwargs: object
+    ) -> None:
         gc.collect()
         for line in tracemalloc.take_snapshot().statistics("lineno")[:10]:
             where = ("tracemalloc", str(line.traceback))

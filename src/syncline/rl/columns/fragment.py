@@ -14,6 +14,7 @@ import numpy as np
 
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree, first_leaf, map_tree, stack_trees
+from syncline.rl.value_types import Batch
 
 
 @dataclass(kw_only=True)
@@ -180,6 +181,6 @@ def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate(arrays, axis=1)
 
 
-def num_rows(batch: dict[str, Any]) -> int:
+def num_rows(batch: Batch) -> int:
     """Return the number of rows of a batch."""
     return len(first_leaf(batch))

@@ -149,7 +149,7 @@ class AlgorithmConfig(
 
     # -- access as a dictionary
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if self.__dict__.get("_is_frozen"):
             raise AttributeError(
                 f"The configuration is frozen, so `{name}` cannot be set to {value!r}: make a "
@@ -610,7 +610,7 @@ class AlgorithmConfig(
         """True for on-policy algorithms, whose batches consist of the sampled steps."""
         return False
 
-    def build_algo(self, env: Any = None, use_copy: bool = True, **ignored: Any) -> Any:
+    def build_algo(self, env: Any = None, use_copy: bool = True, **ignored: object) -> Any:
         """Create the algorithm.
 
         Args:
@@ -631,7 +631,7 @@ class AlgorithmConfig(
             )
         return config.algo_class(config=config)
 
-    def build(self, env: Any = None, use_copy: bool = True, **ignored: Any) -> Any:
+    def build(self, env: Any = None, use_copy: bool = True, **ignored: object) -> Any:
         """Create the algorithm; older name of `build_algo`."""
         return self.build_algo(env, use_copy)
 
@@ -710,7 +710,7 @@ def _copied(value: Any) -> Any:
     return value
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     if isinstance(value, (str, int, float, bool, type(None))):
         return value
     if isinstance(value, Mapping):
@@ -728,7 +728,7 @@ def as_plain_text(value: Any) -> str:
     return text if len(text) <= 200 else text[:199] + "…"
 
 
-def _equal(one: Any, other: Any) -> bool:
+def _equal(one: Any, other: object) -> bool:
     try:
         return bool(one == other)
     except (TypeError, ValueError):

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeVar
 
 from syncline.rl.config.section import NotProvided, Section
 from syncline.rl.metrics.names import DEFAULT_MODULE_ID
+from syncline.rl.value_types import Env, Space
 
 ConfigT = TypeVar("ConfigT", bound="EnvironmentOptions")
 
@@ -41,11 +42,11 @@ class EnvironmentOptions(Section):
 
     def environment(
         self: ConfigT,
-        env: Any = NotProvided,
+        env: Env = NotProvided,
         *,
         env_config: Mapping[str, Any] = NotProvided,
-        observation_space: Any = NotProvided,
-        action_space: Any = NotProvided,
+        observation_space: Space = NotProvided,
+        action_space: Space = NotProvided,
         render_env: bool = NotProvided,
         clip_rewards: bool | float | None = NotProvided,
         normalize_actions: bool = NotProvided,
@@ -86,7 +87,7 @@ class EnvironmentOptions(Section):
         policy_map_capacity: int = NotProvided,
         policy_states_are_swappable: bool = NotProvided,
         algorithm_config_overrides_per_module: Mapping[str, Any] = NotProvided,
-        **ignored: Any,
+        **ignored: object,
     ) -> ConfigT:
         """Set the modules and the mapping from agents to modules.
 

@@ -205,7 +205,7 @@ class LearningOptions(Section):
         torch_ddp_kwargs: dict[str, Any] = NotProvided,
         torch_skip_nan_gradients: bool = NotProvided,
         torch_autocast: AutocastType | None = NotProvided,
-        **ignored: Any,
+        **ignored: object,
     ) -> ConfigT:
         """Set the options of the framework, which is always torch.
 

@@ -206,7 +206,7 @@ class RunningOptions(Section):
         _torch_grad_scaler_class: Any = NotProvided,
         _torch_lr_scheduler_classes: Any = NotProvided,
         _validate_config: bool = NotProvided,
-        **ignored: Any,
+        **ignored: object,
     ) -> ConfigT:
         """Set experimental options, whose names may change.
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
-import gymnasium as gym
-
 from syncline.rl.checkpointable import Checkpointable, StateDict
+from syncline.rl.modules.rl_module import RLModule
+from syncline.rl.value_types import Space
 
 Batch = dict[str, Any]
 """Column -> key of the episode -> list of items, one per time step."""
@@ -27,28 +27,28 @@ class ConnectorV2(Checkpointable):
 
     def __init__(
         self,
-        input_observation_space: gym.Space[Any] | None = None,
-        input_action_space: gym.Space[Any] | None = None,
-        **kwargs: Any,
+        input_observation_space: Space | None = None,
+        input_action_space: Space | None = None,
+        **kwargs: object,
     ) -> None:
         self._kwargs = kwargs
-        self._input_observation_space: gym.Space[Any] | None = None
-        self._input_action_space: gym.Space[Any] | None = None
-        self._observation_space: gym.Space[Any] | None = None
-        self._action_space: gym.Space[Any] | None = None
+        self._input_observation_space: Space | None = None
+        self._input_action_space: Space | None = None
+        self._observation_space: Space | None = None
+        self._action_space: Space | None = None
         if input_observation_space is not None or input_action_space is not None:
             self.set_input_spaces(input_observation_space, input_action_space)
 
     def __call__(
         self,
         *,
-        rl_module: Any,
+        rl_module: RLModule,
         batch: Batch,
         episodes: list[Any],
         explore: bool | None = None,
-        shared_data: dict[str, Any] | None = None,
+        shared_data: Batch | None = None,
         metrics: Any = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> Batch:
         """Transform episodes and batch; return the batch.
 
@@ -65,10 +65,8 @@ class ConnectorV2(Checkpointable):
 
     # -- spaces
 
-    def set_input_spaces(
-        self, observation_space: gym.Space[Any] | None, action_space: gym.Space[Any] | None
-    ) -> None:
-        """Set the spaces that arrive, and compute those that leave."""
+    def set_input_spaces(self, observation_space: Space | None, action_space: Space | None) -> None:
+        """Set the input spaces, and compute the output spaces."""
         self._input_observation_space = observation_space
         self._input_action_space = action_space
         if observation_space is not None:
@@ -79,13 +77,13 @@ class ConnectorV2(Checkpointable):
             self._action_space = self.recompute_output_action_space(observation_space, action_space)
 
     def recompute_output_observation_space(
-        self, input_observation_space: Any, input_action_space: Any
+        self, input_observation_space: Space | None, input_action_space: Space | None
     ) -> Any:
         """Return the space of the output observations; by default, that of the input."""
         return input_observation_space
 
     def recompute_output_action_space(
-        self, input_observation_space: Any, input_action_space: Any
+        self, input_observation_space: Space | None, input_action_space: Space | None
     ) -> Any:
         """Return the space of the output actions; by default, that of the input."""
         return input_action_space
@@ -96,7 +94,7 @@ class ConnectorV2(Checkpointable):
         return self._input_observation_space
 
     @input_observation_space.setter
-    def input_observation_space(self, space: Any) -> None:
+    def input_observation_space(self, space: Space) -> None:
         self.set_input_spaces(space, self._input_action_space)
 
     @property
@@ -105,7 +103,7 @@ class ConnectorV2(Checkpointable):
         return self._input_action_space
 
     @input_action_space.setter
-    def input_action_space(self, space: Any) -> None:
+    def input_action_space(self, space: Space) -> None:
         self.set_input_spaces(self._input_observation_space, space)
 
     @property

@@ -34,6 +34,7 @@ from syncline.rl.connectors.to_module.preprocessors import PrevActionsPrevReward
 from syncline.rl.connectors.torch.actions_torch import GetActions
 from syncline.rl.connectors.torch.tensors_torch import NumpyToTensor, TensorToNumpy
 from syncline.rl.older.preprocessors import PreprocessorConnector
+from syncline.rl.value_types import Space
 
 SINGLE_SPACES = "__env_single__"
 """Key of the spaces of one environment."""
@@ -100,7 +101,7 @@ def module_to_env_pipeline(config: Any, env: Any = None, spaces: Any = None) -> 
 
 
 def learner_pipeline(
-    config: Any, observation_space: Any, action_space: Any, device: Any
+    config: Any, observation_space: Space, action_space: Space, device: Any
 ) -> LearnerConnectorPipeline:
     """Return the connectors from episodes to learners; see `env_to_module_pipeline`."""
     pieces = _made("learner_connector", config, observation_space, action_space)
@@ -186,7 +187,7 @@ def _mapping(config: Any, **options: Any) -> list[ConnectorV2]:
 
 
 def _with_spaces(
-    cls: type[Any], pieces: list[ConnectorV2], observation_space: Any, action_space: Any
+    cls: type[Any], pieces: list[ConnectorV2], observation_space: Space, action_space: Space
 ) -> Any:
     pipeline: ConnectorPipelineV2 = cls(connectors=pieces)
     pipeline.set_input_spaces(observation_space, action_space)

@@ -7,6 +7,7 @@ from typing import Any
 
 from syncline.rl.checkpointable import StateDict
 from syncline.rl.connectors.connector import Batch, ConnectorV2
+from syncline.rl.modules.rl_module import RLModule
 from syncline.suggestions import did_you_mean
 
 Place = str | type[ConnectorV2]
@@ -28,7 +29,7 @@ class ConnectorPipelineV2(ConnectorV2):
         input_action_space: Any = None,
         *,
         connectors: Sequence[ConnectorV2] | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         self.connectors: list[ConnectorV2] = list(connectors or [])
         super().__init__(input_observation_space, input_action_space, **kwargs)
@@ -46,13 +47,13 @@ class ConnectorPipelineV2(ConnectorV2):
     def __call__(
         self,
         *,
-        rl_module: Any,
+        rl_module: RLModule,
         batch: Batch,
         episodes: list[Any],
         explore: bool | None = None,
-        shared_data: dict[str, Any] | None = None,
+        shared_data: Batch | None = None,
         metrics: Any = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> Batch:
         """Call all connectors; return the batch of the last one.
 

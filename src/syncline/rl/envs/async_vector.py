@@ -16,6 +16,7 @@ from gymnasium.vector import AutoresetMode
 from syncline.rl.envs.env_guard import EnvGuard, StepResult
 from syncline.rl.envs.env_state import get_env_state, set_env_state
 from syncline.rl.envs.sync_vector import check_single_agent
+from syncline.rl.value_types import Env, Info, Space, Tree
 
 
 class GuardedEnv(gym.Wrapper[Any, Any, Any, Any]):
@@ -27,13 +28,13 @@ class GuardedEnv(gym.Wrapper[Any, Any, Any, Any]):
         self._last_obs: Any = None
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
+    ) -> tuple[Tree, Info]:
         self._last_obs, info = self._guard.reset(seed, options)
         self.env = self._guard.env
         return self._last_obs, info
 
-    def step(self, action: Any) -> StepResult:
+    def step(self, action: Tree) -> StepResult:
         try:
             result = self._guard.step(action)
         except Exception as error:
@@ -94,7 +95,7 @@ def make_async(guards: Sequence[Callable[[], EnvGuard]]) -> GuardedAsyncVectorEn
     return GuardedAsyncVectorEnv(guards, dummy.index, shared_memory=plain)
 
 
-def _in_process(make_guard: Callable[[], EnvGuard], owner: int) -> gym.Env[Any, Any]:
+def _in_process(make_guard: Callable[[], EnvGuard], owner: int) -> Env:
     if os.getpid() != owner:
         threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
     return GuardedEnv(make_guard())
@@ -107,7 +108,7 @@ def _exit_with_parent(parent: int) -> None:
     os._exit(1)
 
 
-def _has_arrays_only(space: spaces.Space[Any]) -> bool:
+def _has_arrays_only(space: Space) -> bool:
     if isinstance(space, spaces.Dict):
         return all(_has_arrays_only(each) for each in space.values())
     if isinstance(space, spaces.Tuple):

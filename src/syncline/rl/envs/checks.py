@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from syncline.rl.value_types import Space, Tree
 
 
 def mismatch(space: Space, value: object, path: str = "observation") -> str | None:
@@ -148,7 +149,7 @@ def not_finite(column: Any, name: str = "observation") -> str | None:
     return f"{name}{element} of environment {place[1]} at step {place[0]} is {column[place]}"
 
 
-def _mismatch_of_dict(space: spaces.Dict, value: Any, path: str) -> str | None:
+def _mismatch_of_dict(space: spaces.Dict, value: object, path: str) -> str | None:
     if not isinstance(value, Mapping):
         return f"{path} is {_shown(value)}, but the space is a Dict with {sorted(space.keys())}"
     missing = [key for key in space if key not in value]
@@ -161,7 +162,7 @@ def _mismatch_of_dict(space: spaces.Dict, value: Any, path: str) -> str | None:
     return next((each for each in found if each), None)
 
 
-def _mismatch_of_tuple(space: spaces.Tuple[Any], value: Any, path: str) -> str | None:
+def _mismatch_of_tuple(space: spaces.Tuple[Any], value: object, path: str) -> str | None:
     if not isinstance(value, (tuple, list)) or len(value) != len(space):
         return f"{path} is {_shown(value)}, but the space is a Tuple of {len(space)}"
     found = (mismatch(each, value[i], f"{path}[{i}]") for i, each in enumerate(space))
@@ -192,7 +193,7 @@ def _mismatch_of_array(space: Any, value: Any, path: str) -> str | None:
     return None
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     text = repr(value)
     text = text if len(text) <= 200 else f"{text[:200]}…"
     return f"{text} ({type(value).__name__})"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from syncline.rl.value_types import EnvConfig
+
 
 class EnvContext(dict[str, Any]):
     """The `env_config` that is passed to environment classes and registered creators.
@@ -15,7 +17,7 @@ class EnvContext(dict[str, Any]):
 
     def __init__(
         self,
-        env_config: dict[str, Any],
+        env_config: EnvConfig,
         worker_index: int,
         vector_index: int = 0,
         remote: bool = False,
@@ -36,7 +38,7 @@ class EnvContext(dict[str, Any]):
 
     def copy_with_overrides(
         self,
-        env_config: dict[str, Any] | None = None,
+        env_config: EnvConfig | None = None,
         worker_index: int | None = None,
         vector_index: int | None = None,
         remote: bool | None = None,

@@ -11,12 +11,11 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-import gymnasium as gym
-
 from syncline.rl.envs.checks import mismatch, out_of_bounds, reset_problem, step_problem
 from syncline.rl.envs.env_context import EnvContext
 from syncline.rl.envs.env_errors import EnvError, StepFailedRecreateEnvError, user_frame
 from syncline.rl.envs.older_gym import OlderGymEnv, as_new_step
+from syncline.rl.value_types import Env, Info, Tree
 
 logger = logging.getLogger("syncline")
 
@@ -75,8 +74,8 @@ class FailureHandler:
         """Record a successful step."""
         self._failures = 0
 
-    def replace(self, env: Any, error: Exception, call: str) -> Any:
-        """Return a new environment in place of one that failed in `call`.
+    def replace(self, env: Env, error: Exception, call: str) -> Any:
+        """Return a new environment to replace the one that failed in `call`.
 
         Raises:
             EnvError: Restarts are disabled, or too many consecutive restarts failed.
@@ -124,7 +123,7 @@ class EnvGuard:
 
     def __init__(
         self,
-        make: Callable[[EnvContext], gym.Env[Any, Any]],
+        make: Callable[[EnvContext], Env],
         *,
         context: EnvContext,
         index: int,
@@ -148,8 +147,8 @@ class EnvGuard:
 
     # ---- checked calls ----
 
-    def step(self, action: Any) -> StepResult:
-        """Step with checks; exceptions of the environment pass."""
+    def step(self, action: Tree) -> StepResult:
+        """Step with checks; exceptions of the environment propagate."""
         result: Any = self.env.step(action)
         if isinstance(result, tuple) and len(result) == 4:
             self.env = OlderGymEnv(self.env)
@@ -164,8 +163,8 @@ class EnvGuard:
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        """Reset with checks, and with restarts if they are on.
+    ) -> tuple[Tree, Info]:
+        """Reset with checks, and with restarts if enabled.
 
         Raises:
             EnvError: It failed.
@@ -179,9 +178,7 @@ class EnvGuard:
                 self.env = self._failures.replace(self.env, error, f"reset(seed={seed})")
                 seed = None
 
-    def _reset_once(
-        self, seed: int | None, options: dict[str, Any] | None
-    ) -> tuple[Any, dict[str, Any]]:
+    def _reset_once(self, seed: int | None, options: dict[str, object] | None) -> tuple[Tree, Info]:
         result: Any = self.env.reset(seed=seed, options=options)
         if not isinstance(result, tuple) and not isinstance(self.env, OlderGymEnv):
             self.env = OlderGymEnv(self.env)
@@ -193,8 +190,8 @@ class EnvGuard:
         obs, info = result
         return obs, info
 
-    def recover(self, error: Exception, action: Any, last_obs: Any) -> StepResult:
-        """Handle an exception of a step: create the environment again if allowed.
+    def recover(self, error: Exception, action: Tree, last_obs: Any) -> StepResult:
+        """Handle an exception in a step: recreate the environment if allowed.
 
         The step then counts as truncated, without reward, and repeats the previous observation.
 
@@ -204,7 +201,7 @@ class EnvGuard:
         self.env = self._failures.replace(self.env, error, f"step({_short(action)})")
         return last_obs, 0.0, False, True, {"env_restarted": True}
 
-    def _observation_problem(self, obs: Any) -> str | None:
+    def _observation_problem(self, obs: Tree) -> str | None:
         space = self.env.observation_space
         problem = mismatch(space, obs)
         if problem is None and not self._warned:
@@ -221,6 +218,6 @@ class EnvGuard:
         return problem
 
 
-def _short(value: Any, limit: int = 200) -> str:
+def _short(value: object, limit: int = 200) -> str:
     text = repr(value)
     return text if len(text) <= limit else f"{text[:limit]}…"

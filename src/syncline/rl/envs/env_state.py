@@ -20,6 +20,7 @@ import cloudpickle
 import gymnasium as gym
 
 from syncline.rl.envs.older_gym import OlderGymEnv
+from syncline.rl.value_types import Env, StateDict
 
 logger = logging.getLogger("syncline")
 
@@ -64,8 +65,8 @@ def set_env_state(env: Any, state: bytes) -> None:
         _set_layer_state(layer, layer_state)
 
 
-def _layers(env: Any) -> list[Any]:
-    """Return an environment's wrappers from the outside, and then the environment."""
+def _layers(env: Env) -> list[Any]:
+    """Return the wrappers of an environment, outermost first, and then the environment."""
     layers = [env]
     while isinstance(layers[-1], _WRAPPERS):
         layers.append(layers[-1].env)
@@ -81,7 +82,7 @@ def _layer_state(layer: Any) -> dict[str, Any]:
     return {"attributes": {k: v for k, v in vars(layer).items() if k not in _not_saved(layer)}}
 
 
-def _set_layer_state(layer: Any, state: dict[str, Any]) -> None:
+def _set_layer_state(layer: Any, state: StateDict) -> None:
     if "own" in state:
         layer.set_state(state["own"])
         if state.get("np_random") is not None:
@@ -110,7 +111,7 @@ def _type_name(layer: Any) -> str:
     return type(layer).__name__
 
 
-def _warn(env: Any, error: Exception) -> None:
+def _warn(env: Env, error: Exception) -> None:
     name = _type_name(env)
     if name in _warned:
         return

@@ -14,6 +14,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from syncline.rl.value_types import Env, EnvConfig, Space
+
 AgentID = Hashable
 MultiAgentDict = dict[Any, Any]
 """Values by agent id."""
@@ -42,8 +44,8 @@ class MultiAgentEnv(gym.Env[Any, Any]):
     waiting agent are summed until it acts again.
     """
 
-    observation_spaces: Mapping[Any, spaces.Space[Any]] | None = None
-    action_spaces: Mapping[Any, spaces.Space[Any]] | None = None
+    observation_spaces: Mapping[Any, Space] | None = None
+    action_spaces: Mapping[Any, Space] | None = None
     agents: list[Any] = []
     possible_agents: list[Any] = []
     observation_space: Any = None
@@ -59,7 +61,7 @@ class MultiAgentEnv(gym.Env[Any, Any]):
             self.possible_agents = list(self.agents)
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
     ) -> tuple[MultiAgentDict, MultiAgentDict]:
         """Begin an episode. Return observations of the agents that act first, and infos by agent.
 
@@ -83,7 +85,7 @@ class MultiAgentEnv(gym.Env[Any, Any]):
         """Return an image; None by default."""
         return None
 
-    def get_observation_space(self, agent_id: Any) -> spaces.Space[Any]:
+    def get_observation_space(self, agent_id: AgentID) -> Space:
         """Return the observation space of an agent.
 
         Raises:
@@ -91,7 +93,7 @@ class MultiAgentEnv(gym.Env[Any, Any]):
         """
         return _space_of(agent_id, self.observation_spaces, self.observation_space)
 
-    def get_action_space(self, agent_id: Any) -> spaces.Space[Any]:
+    def get_action_space(self, agent_id: AgentID) -> Space:
         """Return the action space of an agent.
 
         Raises:
@@ -116,8 +118,8 @@ class MultiAgentEnv(gym.Env[Any, Any]):
     def with_agent_groups(
         self,
         groups: Mapping[Any, Sequence[Any]],
-        obs_space: spaces.Space[Any] | None = None,
-        act_space: spaces.Space[Any] | None = None,
+        obs_space: Space | None = None,
+        act_space: Space | None = None,
     ) -> GroupAgentsWrapper:
         """Return this environment with groups of agents that act as one agent.
 
@@ -141,8 +143,8 @@ class GroupAgentsWrapper(MultiAgentEnv):
         self,
         env: MultiAgentEnv,
         groups: Mapping[Any, Sequence[Any]],
-        obs_space: spaces.Space[Any] | None = None,
-        act_space: spaces.Space[Any] | None = None,
+        obs_space: Space | None = None,
+        act_space: Space | None = None,
     ) -> None:
         self.env = env
         self.groups = {group: list(members) for group, members in groups.items()}
@@ -179,11 +181,11 @@ class GroupAgentsWrapper(MultiAgentEnv):
         if act_space is not None:
             self.action_space = act_space
 
-    def _tuple(self, group: Any, space_of: Callable[[Any], spaces.Space[Any]]) -> spaces.Space[Any]:
+    def _tuple(self, group: Any, space_of: Callable[[Any], Space]) -> Space:
         return spaces.Tuple([space_of(agent) for agent in self.groups[group]])
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
     ) -> tuple[MultiAgentDict, MultiAgentDict]:
         obs, infos = self.env.reset(seed=seed, options=options)
         return self._group(obs, self._as_tuple), self._group_infos(infos, {})
@@ -257,10 +259,8 @@ class GroupAgentsWrapper(MultiAgentEnv):
         return grouped
 
 
-def make_multi_agent(
-    env_name_or_creator: str | Callable[[Any], gym.Env[Any, Any]],
-) -> type[CopiesOfOneEnv]:
-    """Return the class of a multi-agent environment of n independent single-agent ones.
+def make_multi_agent(env_name_or_creator: str | Callable[[Any], Env]) -> type[CopiesOfOneEnv]:
+    """Return the class of a multi-agent environment with n independent single-agent environments.
 
     Its constructor takes a configuration with `num_agents` (1 by default); a creator gets the other
     keys. The agents are 0 to n - 1. Agent i is seeded with seed + i.
@@ -279,16 +279,16 @@ def make_multi_agent(
     return MultiEnv
 
 
-def _maker(env_id: str) -> Callable[[Any], gym.Env[Any, Any]]:
+def _maker(env_id: str) -> Callable[[Any], Env]:
     return lambda _: gym.make(env_id)
 
 
 class CopiesOfOneEnv(MultiAgentEnv):
     """The environment created by `make_multi_agent`."""
 
-    creator: Callable[[Any], gym.Env[Any, Any]]
+    creator: Callable[[Any], Env]
 
-    def __init__(self, config: dict[str, Any] | None = None) -> None:
+    def __init__(self, config: EnvConfig | None = None) -> None:
         config = _copied({} if config is None else config)
         num = config.pop("num_agents", 1)
         self.envs = [self.creator(config) for _ in range(num)]
@@ -301,7 +301,7 @@ class CopiesOfOneEnv(MultiAgentEnv):
         self.truncateds: set[int] = set()
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
     ) -> tuple[MultiAgentDict, MultiAgentDict]:
         self.terminateds, self.truncateds = set(), set()
         obs, infos = {}, {}
@@ -343,8 +343,8 @@ class CopiesOfOneEnv(MultiAgentEnv):
             env.close()
 
 
-def all_agents(env: Any) -> list[Any]:
-    """Return the ids of all agents that an environment declares, in any of the known ways."""
+def all_agents(env: Env) -> list[Any]:
+    """Return the ids of all agents that an environment declares."""
     declared = getattr(env, "possible_agents", None) or getattr(env, "_agent_ids", None)
     if not declared:
         for name in ("observation_spaces", "observation_space"):
@@ -359,20 +359,18 @@ def all_agents(env: Any) -> list[Any]:
     return list(declared)
 
 
-def _space_of(
-    agent: Any, by_agent: Mapping[Any, spaces.Space[Any]] | None, shared: Any
-) -> spaces.Space[Any]:
+def _space_of(agent: AgentID, by_agent: Mapping[Any, Space] | None, shared: Any) -> Space:
     if by_agent is not None:
         return by_agent[agent]
     if isinstance(shared, spaces.Dict) and agent in shared.spaces:
         return shared[agent]
     if shared is None:
         raise KeyError(agent)
-    space: spaces.Space[Any] = shared
+    space: Space = shared
     return space
 
 
-def _copied(config: dict[str, Any]) -> dict[str, Any]:
+def _copied(config: EnvConfig) -> dict[str, Any]:
     """Return a copy of a configuration that keeps the attributes of an EnvContext."""
     if hasattr(config, "copy_with_overrides"):
         copied: dict[str, Any] = config.copy_with_overrides()

@@ -21,6 +21,7 @@ from syncline.rl.envs.multi_agent_env import (
     all_agents,
 )
 from syncline.rl.envs.older_gym import reset_arguments
+from syncline.rl.value_types import Env, Space
 from syncline.suggestions import did_you_mean
 
 logger = logging.getLogger("syncline")
@@ -62,7 +63,7 @@ class GuardedMultiAgentEnv(MultiAgentEnv):
         self.env: Any = None
         self._take(make(context))
 
-    def _take(self, env: Any) -> None:
+    def _take(self, env: Env) -> None:
         if not isinstance(env, MultiAgentEnv):
             raise EnvError(
                 f"{self._name} is a {type(env).__name__}, but `config.multi_agent(...)` needs a "
@@ -79,7 +80,7 @@ class GuardedMultiAgentEnv(MultiAgentEnv):
         self._last_obs: MultiAgentDict = {}
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
     ) -> tuple[MultiAgentDict, MultiAgentDict]:
         self._failures.seeded(seed)
         while True:
@@ -237,9 +238,7 @@ class GuardedMultiAgentEnv(MultiAgentEnv):
         return getattr(self.env, name)
 
 
-def declared_spaces(
-    env: MultiAgentEnv, name: str
-) -> tuple[dict[Any, spaces.Space[Any]], dict[Any, spaces.Space[Any]]]:
+def declared_spaces(env: MultiAgentEnv, name: str) -> tuple[dict[Any, Space], dict[Any, Space]]:
     """Return observation and action spaces of all agents.
 
     Raises:
@@ -251,7 +250,7 @@ def declared_spaces(
             f"{name} declares no agents. Set `self.possible_agents` to the list of all agent ids "
             "in its constructor."
         )
-    found: list[dict[Any, spaces.Space[Any]]] = []
+    found: list[dict[Any, Space]] = []
     for kind, space_of in (
         ("observation", env.get_observation_space),
         ("action", env.get_action_space),

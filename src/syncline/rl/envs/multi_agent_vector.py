@@ -8,12 +8,13 @@ from typing import Any, Protocol
 from syncline.rl.envs.env_context import EnvContext
 from syncline.rl.envs.multi_agent_guard import GuardedMultiAgentEnv
 from syncline.rl.envs.registry import resolve_env
+from syncline.rl.value_types import Env
 
 
 class MultiAgentOptions(Protocol):
     """Options that affect multi-agent environments."""
 
-    env: Any
+    env: Env
     env_config: Any
     restart_failed_sub_environments: bool
     disable_env_checking: bool

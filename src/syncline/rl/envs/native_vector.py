@@ -14,6 +14,7 @@ from syncline.rl.envs.env_errors import EnvError
 from syncline.rl.envs.env_state import get_env_state, set_env_state
 from syncline.rl.envs.sync_vector import CHECKED_STEPS
 from syncline.rl.envs.vector_step import FINAL_OBS, RESET_ONLY, Arrays, VectorStep
+from syncline.rl.value_types import Tree
 
 
 # Without type arguments: it is generic only from gymnasium 1.3 on.
@@ -38,7 +39,7 @@ class NativeVectorEnv(gym.vector.VectorWrapper):
         self,
         *,
         seed: int | Sequence[int | None] | None = None,
-        options: dict[str, Any] | None = None,
+        options: dict[str, object] | None = None,
     ) -> tuple[Arrays, dict[str, Any]]:
         """Reset all environments; only the first of several seeds is used."""
         if seed is not None and not isinstance(seed, int):
@@ -81,7 +82,7 @@ class NativeVectorEnv(gym.vector.VectorWrapper):
         self._resets_next = done
         return marked
 
-    def _check(self, obs: Arrays, rewards: Any) -> None:
+    def _check(self, obs: Arrays, rewards: Tree) -> None:
         for index, one in enumerate(_split(obs, np.ones(self.num_envs, bool))):
             problem = mismatch(self.single_observation_space, one)
             if problem:

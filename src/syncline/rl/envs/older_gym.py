@@ -14,6 +14,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from syncline.rl.value_types import Env, Info, Space, Tree
+
 
 class OlderGymEnv(gym.Env[Any, Any]):
     """Adapts an environment; results of the new API are returned unchanged."""
@@ -35,7 +37,7 @@ class OlderGymEnv(gym.Env[Any, Any]):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    ) -> tuple[Tree, Info]:
         if seed is not None and "seed" not in self._reset_takes and hasattr(self.env, "seed"):
             self.env.seed(seed)
         given = {"seed": seed, "options": options}
@@ -44,7 +46,7 @@ class OlderGymEnv(gym.Env[Any, Any]):
             return result
         return result, {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Tree) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         result: tuple[Any, float, bool, bool, dict[str, Any]] = as_new_step(self.env.step(action))
         return result
 
@@ -72,8 +74,8 @@ def has_older_reset(env: Any) -> bool:
     return reset_arguments(env) != ["seed", "options"]
 
 
-def reset_arguments(env: Any) -> list[str]:
-    """Return which of "seed" and "options" the `reset` of an environment takes."""
+def reset_arguments(env: Env) -> list[str]:
+    """Return the arguments among "seed" and "options" that `reset` of an environment accepts."""
     parameters = inspect.signature(env.reset).parameters
     takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
     return [name for name in ("seed", "options") if takes_all or name in parameters]
@@ -88,7 +90,7 @@ def as_new_step(result: Any) -> Any:
     return obs, reward, bool(done) and not truncated, bool(done) and truncated, info
 
 
-def as_gymnasium_space(space: Any) -> spaces.Space[Any]:
+def as_gymnasium_space(space: Any) -> Space:
     """Return the gymnasium space for a space of the package gym.
 
     Raises:

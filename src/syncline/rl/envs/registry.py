@@ -22,6 +22,7 @@ from syncline.rl.envs.env_context import EnvContext
 from syncline.rl.envs.env_errors import EnvError, user_frame
 from syncline.rl.envs.multi_agent_env import MultiAgentEnv
 from syncline.rl.envs.older_gym import OlderGymEnv, has_older_reset
+from syncline.rl.value_types import EnvConfig
 from syncline.suggestions import did_you_mean
 from syncline.tune.registry import registered_environments
 
@@ -213,7 +214,7 @@ def _unknown(env: str, reason: str = "") -> str:
     )
 
 
-def _make_envpool(name: str, num_envs: int, seed: int | None, config: dict[str, Any]) -> Any:
+def _make_envpool(name: str, num_envs: int, seed: int | None, config: EnvConfig) -> Any:
     envpool = load(
         "envpool", purpose=f"The environment '{ENVPOOL_PREFIX}{name}'", install="envpool"
     )

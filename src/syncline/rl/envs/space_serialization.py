@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from syncline.rl.value_types import Space
 
-def gym_space_to_dict(space: spaces.Space[Any] | None) -> dict[str, Any] | None:
+
+def gym_space_to_dict(space: Space | None) -> dict[str, Any] | None:
     """Return a space as a dict of plain values; None for None.
 
     Raises:

@@ -17,6 +17,7 @@ from syncline.rl.envs.env_errors import EnvError
 from syncline.rl.envs.env_guard import EnvGuard, StepResult
 from syncline.rl.envs.env_state import get_env_state, set_env_state
 from syncline.rl.envs.vector_step import FINAL_INFO, FINAL_OBS, PER_ENV, Arrays, VectorStep
+from syncline.rl.value_types import Env, Info, Space, Tree
 
 CHECKED_STEPS = 20
 """Number of fully checked steps after the creation of an environment."""
@@ -57,7 +58,7 @@ class GuardedSyncVectorEnv(gym.vector.SyncVectorEnv):
         self,
         *,
         seed: int | Sequence[int | None] | None = None,
-        options: dict[str, Any] | None = None,
+        options: dict[str, object] | None = None,
     ) -> tuple[Arrays, dict[str, Any]]:
         """Reset all environments; `seed` is a list, or the first of consecutive seeds."""
         for index, env_seed in enumerate(_seeds(seed, self.num_envs)):
@@ -66,8 +67,8 @@ class GuardedSyncVectorEnv(gym.vector.SyncVectorEnv):
         return self._batched(), infos
 
     def _reset_one(
-        self, index: int, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+        self, index: int, seed: int | None = None, options: dict[str, object] | None = None
+    ) -> tuple[Tree, Info]:
         guard = self._guards[index]
         result = guard.reset(seed, options)
         if guard.env is not self.envs[index]:
@@ -79,7 +80,7 @@ class GuardedSyncVectorEnv(gym.vector.SyncVectorEnv):
         self._env_obs[index], self._per_env[index] = self._reset_one(index, seed)
         return self._env_obs[index]
 
-    def step_one(self, index: int, action: Any) -> StepResult:
+    def step_one(self, index: int, action: Tree) -> StepResult:
         """Step one environment; at the end of its episode the caller resets it."""
         try:
             result = self._steps[index](action)
@@ -166,12 +167,12 @@ class GuardedSyncVectorEnv(gym.vector.SyncVectorEnv):
             set_env_state(env, state)
 
 
-def _env_of(guard: EnvGuard) -> gym.Env[Any, Any]:
+def _env_of(guard: EnvGuard) -> Env:
     return guard.env
 
 
-def batcher(space: spaces.Space[Any]) -> Callable[[Sequence[Any]], Arrays]:
-    """Return the function that stacks a list of values of a space to new arrays [N, …]."""
+def batcher(space: Space) -> Callable[[Sequence[Any]], Arrays]:
+    """Return a function that stacks values of a space to new arrays [N, …]."""
     if isinstance(space, spaces.Dict):
         parts = {key: batcher(each) for key, each in space.items()}
         return lambda values: {
@@ -204,7 +205,7 @@ def _seeds(seed: int | Sequence[int | None] | None, num_envs: int) -> Sequence[i
     return seed
 
 
-def check_single_agent(env: Any) -> None:
+def check_single_agent(env: Env) -> None:
     if getattr(env.unwrapped, "possible_agents", None) is None:
         return
     raise ValueError(

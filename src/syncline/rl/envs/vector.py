@@ -19,12 +19,13 @@ from syncline.rl.envs.env_guard import EnvGuard
 from syncline.rl.envs.native_vector import NativeVectorEnv
 from syncline.rl.envs.registry import EnvMaker, resolve_env
 from syncline.rl.envs.sync_vector import GuardedSyncVectorEnv
+from syncline.rl.value_types import Env
 
 
 class VectorOptions(Protocol):
     """Options that affect vector environments."""
 
-    env: Any
+    env: Env
     env_config: Any
     seed: int | None
     gym_env_vectorize_mode: str
@@ -96,14 +97,14 @@ def _make_guard(maker: EnvMaker, **arguments: Any) -> EnvGuard:
     return EnvGuard(maker.make, name=maker.name, **arguments)
 
 
-def get_env_states(env: Any) -> list[bytes | None]:
-    """Return the state of each environment of a vector; None where it cannot be saved."""
+def get_env_states(env: Env) -> list[bytes | None]:
+    """Return the state of each environment of a vector, or None if it cannot be saved."""
     states: list[bytes | None] = _own_vector(env).get_states()
     return states
 
 
-def set_env_states(env: Any, states: Sequence[bytes | None]) -> None:
-    """Put the environments of a vector into the states of `get_env_states`.
+def set_env_states(env: Env, states: Sequence[bytes | None]) -> None:
+    """Restore the states that `get_env_states` returned.
 
     Raises:
         ValueError: The number or classes of environments differ, or a state is None.

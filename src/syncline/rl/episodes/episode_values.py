@@ -31,7 +31,7 @@ class EpisodeValues:
         indices: Indices = None,
         *,
         neg_index_as_lookback: bool = False,
-        fill: Any = None,
+        fill: object = None,
         one_hot_discrete: bool = False,
     ) -> Any:
         """Return observations: one for an int, else a list, or arrays after `to_numpy`.
@@ -53,7 +53,7 @@ class EpisodeValues:
         )
 
     def get_infos(
-        self, indices: Indices = None, *, neg_index_as_lookback: bool = False, fill: Any = None
+        self, indices: Indices = None, *, neg_index_as_lookback: bool = False, fill: object = None
     ) -> Any:
         """Return infos; arguments as for `get_observations`."""
         return self.infos.get(indices, neg_index_as_lookback=neg_index_as_lookback, fill=fill)
@@ -63,7 +63,7 @@ class EpisodeValues:
         indices: Indices = None,
         *,
         neg_index_as_lookback: bool = False,
-        fill: Any = None,
+        fill: object = None,
         one_hot_discrete: bool = False,
     ) -> Any:
         """Return actions; arguments as for `get_observations`."""
@@ -75,7 +75,7 @@ class EpisodeValues:
         )
 
     def get_rewards(
-        self, indices: Indices = None, *, neg_index_as_lookback: bool = False, fill: Any = None
+        self, indices: Indices = None, *, neg_index_as_lookback: bool = False, fill: object = None
     ) -> Any:
         """Return rewards; arguments as for `get_observations`."""
         return self.rewards.get(indices, neg_index_as_lookback=neg_index_as_lookback, fill=fill)
@@ -86,7 +86,7 @@ class EpisodeValues:
         indices: Indices = None,
         *,
         neg_index_as_lookback: bool = False,
-        fill: Any = None,
+        fill: object = None,
     ) -> Any:
         """Return another output of the module; other arguments as for `get_observations`."""
         return self.extra_model_outputs[key].get(
@@ -94,7 +94,7 @@ class EpisodeValues:
         )
 
     def set_observations(
-        self, *, new_data: Any, at_indices: Indices = None, neg_index_as_lookback: bool = False
+        self, *, new_data: object, at_indices: Indices = None, neg_index_as_lookback: bool = False
     ) -> None:
         """Overwrite observations.
 
@@ -111,7 +111,7 @@ class EpisodeValues:
         )
 
     def set_actions(
-        self, *, new_data: Any, at_indices: Indices = None, neg_index_as_lookback: bool = False
+        self, *, new_data: object, at_indices: Indices = None, neg_index_as_lookback: bool = False
     ) -> None:
         """Overwrite actions; arguments as for `set_observations`."""
         self.actions.set(
@@ -119,7 +119,7 @@ class EpisodeValues:
         )
 
     def set_rewards(
-        self, *, new_data: Any, at_indices: Indices = None, neg_index_as_lookback: bool = False
+        self, *, new_data: object, at_indices: Indices = None, neg_index_as_lookback: bool = False
     ) -> None:
         """Overwrite rewards; arguments as for `set_observations`."""
         self.rewards.set(
@@ -130,7 +130,7 @@ class EpisodeValues:
         self,
         *,
         key: str,
-        new_data: Any,
+        new_data: object,
         at_indices: Indices = None,
         neg_index_as_lookback: bool = False,
     ) -> None:

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from syncline.rl.value_types import Space
+
 Item = Any
 
 
@@ -68,9 +70,8 @@ def equal(one: Item, two: Item) -> bool:
     return bool(np.array_equal(one, two))
 
 
-def one_hot(item: Item, space: spaces.Space[Any]) -> Item:
-    """Return an item, or a batch of items as arrays, with its Discrete and MultiDiscrete parts as
-    one-hot vectors.
+def one_hot(item: Item, space: Space) -> Item:
+    """Return an item or a batch with one-hot vectors for Discrete and MultiDiscrete parts.
     """
     if isinstance(space, spaces.Dict):
         return {key: one_hot(item[key], each) for key, each in space.items()}
@@ -90,7 +91,7 @@ def _one_hot(values: np.ndarray, size: int) -> np.ndarray:
     return encoded
 
 
-def filled(space: spaces.Space[Any] | None, fill: Any, as_one_hot: bool) -> Item:
+def filled(space: Space | None, fill: object, as_one_hot: bool) -> Item:
     """Return an item of a space in which every number is `fill`; `fill` itself without a space.
 
     With `as_one_hot`, Discrete and MultiDiscrete parts have the length of their one-hot encoding.
@@ -108,9 +109,8 @@ def filled(space: spaces.Space[Any] | None, fill: Any, as_one_hot: bool) -> Item
     return np.full(space.shape, fill, space.dtype)
 
 
-def with_tuples(item: Item, space: spaces.Space[Any] | None) -> Item:
-    """Return an item in which the lists that stand for Tuple spaces are tuples again, as msgpack
-    and JSON know lists only.
+def with_tuples(item: Item, space: Space | None) -> Item:
+    """Convert the lists of Tuple spaces back to tuples; msgpack and JSON only have lists.
     """
     if isinstance(space, spaces.Dict) and isinstance(item, dict):
         return {key: with_tuples(value, space.spaces.get(key)) for key, value in item.items()}

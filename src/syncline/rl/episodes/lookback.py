@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 
 from syncline.rl.envs.space_serialization import gym_space_from_dict, gym_space_to_dict
 from syncline.rl.episodes.items import (
@@ -23,6 +22,7 @@ from syncline.rl.episodes.items import (
     stack,
     with_tuples,
 )
+from syncline.rl.value_types import Space, StateDict
 
 Indices = Any
 """An int, a list of ints, a slice, or None for everything after the lookback."""
@@ -35,9 +35,7 @@ class InfiniteLookbackBuffer:
 
     __slots__ = ("data", "finalized", "lookback", "space")
 
-    def __init__(
-        self, data: Any = None, lookback: int = 0, space: spaces.Space[Any] | None = None
-    ) -> None:
+    def __init__(self, data: Any = None, lookback: int = 0, space: Space | None = None) -> None:
         self.data: Any = [] if data is None else data
         self.finalized = not isinstance(self.data, list)
         """True if `data` are arrays."""
@@ -46,8 +44,8 @@ class InfiniteLookbackBuffer:
         self.lookback = min(lookback, self.len_incl_lookback())
 
     @property
-    def space_struct(self) -> spaces.Space[Any] | None:
-        """The space; RLlib's name for its nested form."""
+    def space_struct(self) -> Space | None:
+        """The space, under RLlib's name for its nested form."""
         return self.space
 
     def __len__(self) -> int:
@@ -94,7 +92,7 @@ class InfiniteLookbackBuffer:
             self.finalized = True
 
     def set(
-        self, new_data: Any, *, at_indices: Indices = None, neg_index_as_lookback: bool = False
+        self, new_data: object, *, at_indices: Indices = None, neg_index_as_lookback: bool = False
     ) -> None:
         """Overwrite items.
 
@@ -147,7 +145,7 @@ class InfiniteLookbackBuffer:
         indices: Indices = None,
         *,
         neg_index_as_lookback: bool = False,
-        fill: Any = None,
+        fill: object = None,
         one_hot_discrete: bool = False,
         _ignore_last_ts: bool = False,
         _add_last_ts_value: Any = None,
@@ -198,7 +196,7 @@ class InfiniteLookbackBuffer:
         changed.lookback = self.lookback
         return changed
 
-    def _get_at(self, position: int | None, index: int, fill: Any, as_one_hot: bool) -> Item:
+    def _get_at(self, position: int | None, index: int, fill: object, as_one_hot: bool) -> Item:
         if position is None:
             if fill is None:
                 raise IndexError(
@@ -210,7 +208,7 @@ class InfiniteLookbackBuffer:
         return one_hot(item, self.space) if as_one_hot and self.space is not None else item
 
     def _get_slice(
-        self, indices: slice, neg_index_as_lookback: bool, fill: Any, as_one_hot: bool
+        self, indices: slice, neg_index_as_lookback: bool, fill: object, as_one_hot: bool
     ) -> Any:
         size = self.len_incl_lookback()
         start, stop, step = self._bounds(indices, neg_index_as_lookback, size)
@@ -284,7 +282,7 @@ class InfiniteLookbackBuffer:
     def __getitem__(self, indices: Indices) -> Any:
         return self.get(indices)
 
-    def __setitem__(self, indices: Indices, value: Any) -> None:
+    def __setitem__(self, indices: Indices, value: object) -> None:
         self.set(value, at_indices=indices)
 
     def __add__(self, other: Any) -> InfiniteLookbackBuffer:
@@ -323,8 +321,8 @@ class InfiniteLookbackBuffer:
         before = self.get(slice(-self.lookback, 0), neg_index_as_lookback=True)
         return f"{type(self).__name__}({before} <- lookback({self.lookback}) | {self.get()})"
 
-    def get_state(self) -> dict[str, Any]:
-        """Return everything as plain data."""
+    def get_state(self) -> StateDict:
+        """Return the buffer as plain data."""
         return {
             "data": self.data,
             "lookback": self.lookback,
@@ -333,8 +331,8 @@ class InfiniteLookbackBuffer:
         }
 
     @staticmethod
-    def from_state(state: dict[str, Any]) -> InfiniteLookbackBuffer:
-        """Return the buffer of `get_state`, also after a trip through msgpack."""
+    def from_state(state: StateDict) -> InfiniteLookbackBuffer:
+        """Rebuild the buffer from `get_state`, also after a round trip through msgpack."""
         space = gym_space_from_dict(state["space"])
         data = state["data"]
         if state["finalized"]:
@@ -361,10 +359,8 @@ def length_of(data: Any) -> int:
     return len(data) if isinstance(data, list) else len(first_leaf(data))
 
 
-def as_buffer(
-    data: Any, lookback: int, space: spaces.Space[Any] | None = None
-) -> InfiniteLookbackBuffer:
-    """Return a buffer unchanged, or the buffer of a list or arrays."""
+def as_buffer(data: Any, lookback: int, space: Space | None = None) -> InfiniteLookbackBuffer:
+    """Return a buffer unchanged; convert a list or arrays to a buffer."""
     if isinstance(data, InfiniteLookbackBuffer):
         return data
     return InfiniteLookbackBuffer(data, lookback, space)
@@ -381,7 +377,7 @@ def _item_at(batch: Any, place: int) -> Item:
     return map_items(lambda array: array[place], batch)
 
 
-def _assign(array: np.ndarray, position: int, value: Any) -> None:
+def _assign(array: np.ndarray, position: int, value: object) -> None:
     new = np.asarray(value)
     if not np.can_cast(new.dtype, array.dtype, "same_kind"):
         raise TypeError(

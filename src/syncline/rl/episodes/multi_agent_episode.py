@@ -22,13 +22,14 @@ from syncline.rl.episodes.multi_agent_parts import ALL, MultiAgentParts
 from syncline.rl.episodes.older_values import OlderMultiAgentValues
 from syncline.rl.episodes.single_agent_episode import SingleAgentEpisode
 from syncline.rl.metrics.names import DEFAULT_MODULE_ID
+from syncline.rl.value_types import AgentID, Space, StateDict, Tree
 
 ByAgent: TypeAlias = Mapping[Any, Any]
 Spaces: TypeAlias = spaces.Dict | Mapping[Any, spaces.Space[Any]]
 
 
-def default_module(agent_id: Any, episode: Any, **kwargs: Any) -> str:
-    """Map every agent to the default module."""
+def default_module(agent_id: AgentID, episode: Any, **kwargs: object) -> str:
+    """Return the default module id for every agent."""
     return DEFAULT_MODULE_ID
 
 
@@ -176,7 +177,7 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentParts):
 
     def _add_track(
         self,
-        agent: Any,
+        agent: AgentID,
         track: _Track,
         *,
         size: int,
@@ -225,7 +226,7 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentParts):
             self._begin(agent, observation, (infos or {}).get(agent))
         self._start_time = time.perf_counter()
 
-    def _begin(self, agent: Any, observation: Item, info: Any) -> None:
+    def _begin(self, agent: AgentID, observation: Item, info: Any) -> None:
         """Add the first observation of an agent."""
         single = SingleAgentEpisode(
             observation_space=_space(self.observation_space, agent),
@@ -304,7 +305,7 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentParts):
         if self._start_time is None:
             self._start_time = now
 
-    def _act(self, agent: Any, action: Item, outputs: Mapping[str, Item] | None) -> None:
+    def _act(self, agent: AgentID, action: Item, outputs: Mapping[str, Item] | None) -> None:
         single = self.agent_episodes.get(agent)
         problem = None
         if single is None:
@@ -323,9 +324,9 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentParts):
 
     def _add_agent_step(
         self,
-        agent: Any,
+        agent: AgentID,
         observation: Item,
-        reward: Any,
+        reward: Tree,
         info: Any,
         terminated: bool,
         truncated: bool,
@@ -396,8 +397,8 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentParts):
         """Older name of `agent_to_module_mapping_fn`."""
         return self.agent_to_module_mapping_fn
 
-    def module_for(self, agent_id: Any) -> str:
-        """Return the module of an agent, which stays the same for the whole episode."""
+    def module_for(self, agent_id: AgentID) -> str:
+        """Return the module of an agent, which is fixed for the whole episode."""
         if agent_id not in self._modules:
             self._modules[agent_id] = self.agent_to_module_mapping_fn(agent_id, self)
         return self._modules[agent_id]
@@ -455,8 +456,8 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentParts):
 
     # ---- state ----
 
-    def get_state(self) -> dict[str, Any]:
-        """Return everything but the spaces and the mapping function as plain data, for pickle or
+    def get_state(self) -> StateDict:
+        """Return everything except the spaces and the mapping function as plain data, for pickle or
         msgpack (with arrays).
         """
         return {
@@ -483,7 +484,7 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentParts):
 
     @staticmethod
     def from_state(
-        state: dict[str, Any],
+        state: StateDict,
         *,
         observation_space: Spaces | None = None,
         action_space: Spaces | None = None,
@@ -539,11 +540,11 @@ class _Track:
     rewards: list[Any] = field(default_factory=list)
 
 
-def _flag(flags: Mapping[Any, bool] | bool, agent: Any) -> bool:
+def _flag(flags: Mapping[Any, bool] | bool, agent: AgentID) -> bool:
     return flags if isinstance(flags, bool) else bool(flags.get(agent, False))
 
 
-def _space(by_agent: Any, agent: Any) -> spaces.Space[Any] | None:
+def _space(by_agent: Any, agent: Any) -> Space | None:
     known = by_agent.spaces if isinstance(by_agent, spaces.Dict) else by_agent
-    space: spaces.Space[Any] | None = known.get(agent)
+    space: Space | None = known.get(agent)
     return space

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from syncline.rl.episodes.items import Item, filled, one_hot, stack
 from syncline.rl.episodes.lookback import Indices, InfiniteLookbackBuffer
 from syncline.rl.episodes.single_agent_episode import SingleAgentEpisode
+from syncline.rl.value_types import AgentID
 
 SKIPPED = "S"
 """Entry of `env_t_to_agent_t` for steps at which an agent has no observation."""
@@ -54,7 +55,7 @@ class _Values:
             one_hot_discrete=self.one_hot,
         )
 
-    def by_agent_steps(self, indices: Indices, neg_index_as_lookback: bool, fill: Any) -> Any:
+    def by_agent_steps(self, indices: Indices, neg_index_as_lookback: bool, fill: object) -> Any:
         """Return the values at indices of the agent's own steps; None for its complete steps."""
         return self.buffer.get(
             indices,
@@ -64,7 +65,7 @@ class _Values:
             _add_last_ts_value=self.waiting if self.waits and indices is not None else None,
         )
 
-    def filled(self, fill: Any) -> Item:
+    def filled(self, fill: object) -> Item:
         """Return a value in which every number is `fill`."""
         return filled(self.buffer.space, fill, self.one_hot)
 
@@ -95,7 +96,7 @@ class MultiAgentGetters:
         *,
         env_steps: bool = True,
         neg_index_as_lookback: bool = False,
-        fill: Any = None,
+        fill: object = None,
         one_hot_discrete: bool = False,
         return_list: bool = False,
     ) -> Any:
@@ -135,7 +136,7 @@ class MultiAgentGetters:
         *,
         env_steps: bool = True,
         neg_index_as_lookback: bool = False,
-        fill: Any = None,
+        fill: object = None,
         return_list: bool = False,
     ) -> Any:
         """Return infos by agent; arguments as for `get_observations`."""
@@ -156,7 +157,7 @@ class MultiAgentGetters:
         *,
         env_steps: bool = True,
         neg_index_as_lookback: bool = False,
-        fill: Any = None,
+        fill: object = None,
         one_hot_discrete: bool = False,
         return_list: bool = False,
     ) -> Any:
@@ -181,7 +182,7 @@ class MultiAgentGetters:
         *,
         env_steps: bool = True,
         neg_index_as_lookback: bool = False,
-        fill: Any = None,
+        fill: object = None,
         return_list: bool = False,
     ) -> Any:
         """Return rewards by agent, each the sum from an action to the next observation; arguments
@@ -205,7 +206,7 @@ class MultiAgentGetters:
         *,
         env_steps: bool = True,
         neg_index_as_lookback: bool = False,
-        fill: Any = None,
+        fill: object = None,
         return_list: bool = False,
     ) -> Any:
         """Return another output of the modules by agent, or without a key dicts of all outputs;
@@ -318,7 +319,7 @@ class MultiAgentGetters:
                 neg_index_as_lookback=neg_index_as_lookback,
             )
 
-    def _episode_of(self, agent: Any) -> SingleAgentEpisode:
+    def _episode_of(self, agent: AgentID) -> SingleAgentEpisode:
         if agent not in self.agent_episodes:
             raise KeyError(
                 f"The episode {self.id_} has no agent {agent!r}; it has "
@@ -336,7 +337,7 @@ class MultiAgentGetters:
         *,
         env_steps: bool,
         neg_index_as_lookback: bool,
-        fill: Any,
+        fill: object,
         return_list: bool,
         one_hot_discrete: bool = False,
         key: str | None = None,
@@ -379,7 +380,7 @@ class MultiAgentGetters:
         }
 
     def _rows(
-        self, values: dict[Any, _Values], positions: Sequence[int | None], fill: Any
+        self, values: dict[Any, _Values], positions: Sequence[int | None], fill: object
     ) -> list[dict[Any, Any]]:
         """Return the values by agent for each position; None stands for one out of range."""
         rows: list[dict[Any, Any]] = []

@@ -10,6 +10,7 @@ from syncline.rl.episodes.items import Item
 from syncline.rl.episodes.lookback import InfiniteLookbackBuffer
 from syncline.rl.episodes.multi_agent_getters import SKIPPED, MultiAgentGetters
 from syncline.rl.episodes.single_agent_episode import SingleAgentEpisode
+from syncline.rl.value_types import AgentID, Space
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -25,8 +26,8 @@ class MultiAgentParts(MultiAgentGetters):
     `type(self)` takes the arguments of `MultiAgentEpisode`.
     """
 
-    observation_space: Any
-    action_space: Any
+    observation_space: Space
+    action_space: Space
     agent_to_module_mapping_fn: Callable[..., str]
     _modules: dict[Any, str]
     _custom_data: dict[Any, Any]
@@ -34,7 +35,7 @@ class MultiAgentParts(MultiAgentGetters):
 
     if TYPE_CHECKING:
 
-        def __init__(self, id_: str | None = None, **options: Any) -> None: ...
+        def __init__(self, id_: str | None = None, **options: object) -> None: ...
 
     @property
     def is_numpy(self) -> bool:
@@ -213,14 +214,14 @@ class MultiAgentParts(MultiAgentGetters):
         self._custom_data.update(other._custom_data)
         self.validate()
 
-    def _join(self, agent: Any, own: SingleAgentEpisode, single: SingleAgentEpisode) -> None:
+    def _join(self, agent: AgentID, own: SingleAgentEpisode, single: SingleAgentEpisode) -> None:
         """Append the next part of an agent's episode, perhaps after a step between both."""
         if single.t_started == own.t + 1 and agent in self._hanging_actions:
             self._complete(agent, single.get_observations(0), single.get_infos(0), False, False)
         own.concat_episode(single)
 
     def _complete(
-        self, agent: Any, observation: Item, info: Any, terminated: bool, truncated: bool
+        self, agent: AgentID, observation: Item, info: Any, terminated: bool, truncated: bool
     ) -> None:
         """End the step of an agent that has acted."""
         self.agent_episodes[agent].add_env_step(
@@ -233,7 +234,7 @@ class MultiAgentParts(MultiAgentGetters):
             extra_model_outputs=self._hanging_outputs.pop(agent, None) or None,
         )
 
-    def _forget_hanging(self, agent: Any) -> None:
+    def _forget_hanging(self, agent: AgentID) -> None:
         for hanging in (self._hanging_actions, self._hanging_outputs, self._hanging_rewards):
             hanging.pop(agent, None)
 

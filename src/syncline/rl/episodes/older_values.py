@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from syncline.rl.value_types import AgentID
+
 
 class OlderValues:
     """The part of `SingleAgentEpisode` that only callbacks from older releases use.
@@ -56,21 +58,21 @@ class OlderValues:
         total: float = self.get_return()  # type: ignore[attr-defined]
         return total
 
-    def last_info_for(self, agent_id: Any = None) -> Any:
+    def last_info_for(self, agent_id: AgentID = None) -> Any:
         """Return the newest info."""
         return self.get_infos(-1)  # type: ignore[attr-defined]
 
-    def last_observation_for(self, agent_id: Any = None) -> Any:
+    def last_observation_for(self, agent_id: AgentID = None) -> Any:
         """Return the newest observation."""
         return self.get_observations(-1)  # type: ignore[attr-defined]
 
     last_raw_obs_for = last_observation_for
 
-    def last_action_for(self, agent_id: Any = None) -> Any:
+    def last_action_for(self, agent_id: AgentID = None) -> Any:
         """Return the newest action; None before the first step."""
         return self.get_actions(-1) if self.length else None  # type: ignore[attr-defined]
 
-    def last_reward_for(self, agent_id: Any = None) -> float:
+    def last_reward_for(self, agent_id: AgentID = None) -> float:
         """Return the newest reward; 0 before the first step."""
         return float(self.get_rewards(-1)) if self.length else 0.0  # type: ignore[attr-defined]
 
@@ -88,24 +90,24 @@ class OlderMultiAgentValues(OlderValues):
             for agent, each in self.agent_episodes.items()
         }
 
-    def last_info_for(self, agent_id: Any = None) -> Any:
+    def last_info_for(self, agent_id: AgentID = None) -> Any:
         """Return the newest info of an agent; None if it has none."""
         return self._newest_of(agent_id, "last_info_for", None)
 
-    def last_observation_for(self, agent_id: Any = None) -> Any:
+    def last_observation_for(self, agent_id: AgentID = None) -> Any:
         """Return the newest observation of an agent; None if it has none."""
         return self._newest_of(agent_id, "last_observation_for", None)
 
     last_raw_obs_for = last_observation_for
 
-    def last_action_for(self, agent_id: Any = None) -> Any:
+    def last_action_for(self, agent_id: AgentID = None) -> Any:
         """Return the action of an agent's newest complete step; None before it."""
         return self._newest_of(agent_id, "last_action_for", None)
 
-    def last_reward_for(self, agent_id: Any = None) -> float:
+    def last_reward_for(self, agent_id: AgentID = None) -> float:
         """Return the reward of an agent's newest complete step; 0 before it."""
         return float(self._newest_of(agent_id, "last_reward_for", 0.0))
 
-    def _newest_of(self, agent_id: Any, method: str, otherwise: Any) -> Any:
+    def _newest_of(self, agent_id: AgentID, method: str, otherwise: Any) -> Any:
         single = self.agent_episodes.get(agent_id)
         return otherwise if single is None else getattr(single, method)()

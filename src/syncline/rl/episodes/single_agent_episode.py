@@ -19,6 +19,7 @@ from syncline.rl.episodes.episode_values import EpisodeValues
 from syncline.rl.episodes.items import Item, equal
 from syncline.rl.episodes.lookback import InfiniteLookbackBuffer, as_buffer, emptied, length_of
 from syncline.rl.episodes.older_values import OlderValues
+from syncline.rl.value_types import AgentID, Space, StateDict, Tree
 
 REWARD_SPACE = spaces.Box(float("-inf"), float("inf"), (), np.float32)
 
@@ -62,17 +63,17 @@ class SingleAgentEpisode(EpisodeValues, OlderValues):
         id_: str | None = None,
         *,
         observations: Data = None,
-        observation_space: spaces.Space[Any] | None = None,
+        observation_space: Space | None = None,
         infos: Data = None,
         actions: Data = None,
-        action_space: spaces.Space[Any] | None = None,
+        action_space: Space | None = None,
         rewards: Data = None,
         terminated: bool = False,
         truncated: bool = False,
         extra_model_outputs: Mapping[str, Data] | None = None,
         t_started: int | None = None,
         len_lookback_buffer: int | str = "auto",
-        agent_id: Any = None,
+        agent_id: AgentID = None,
         module_id: str | None = None,
         multi_agent_episode_id: str | None = None,
     ) -> None:
@@ -153,7 +154,7 @@ class SingleAgentEpisode(EpisodeValues, OlderValues):
         self,
         observation: Item,
         action: Item,
-        reward: Any,
+        reward: Tree,
         infos: dict[Any, Any] | None = None,
         *,
         terminated: bool = False,
@@ -198,7 +199,7 @@ class SingleAgentEpisode(EpisodeValues, OlderValues):
         if self._start_time is None:
             self._start_time = now
 
-    def _append_to_arrays(self, observation: Item, action: Item, reward: Any) -> None:
+    def _append_to_arrays(self, observation: Item, action: Item, reward: Tree) -> None:
         self.observations.append(observation)
         self.actions.append(action)
         self.rewards.append(reward)
@@ -254,21 +255,21 @@ class SingleAgentEpisode(EpisodeValues, OlderValues):
         return self.is_terminated or self.is_truncated
 
     @property
-    def observation_space(self) -> spaces.Space[Any] | None:
+    def observation_space(self) -> Space | None:
         """Space of the observations."""
         return self._observation_space
 
     @observation_space.setter
-    def observation_space(self, space: spaces.Space[Any] | None) -> None:
+    def observation_space(self, space: Space | None) -> None:
         self._observation_space = self.observations.space = space
 
     @property
-    def action_space(self) -> spaces.Space[Any] | None:
+    def action_space(self) -> Space | None:
         """Space of the actions."""
         return self._action_space
 
     @action_space.setter
-    def action_space(self, space: spaces.Space[Any] | None) -> None:
+    def action_space(self, space: Space | None) -> None:
         self._action_space = self.actions.space = space
 
     def get_return(self) -> float:
@@ -447,7 +448,7 @@ class SingleAgentEpisode(EpisodeValues, OlderValues):
 
     # ---- state ----
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> StateDict:
         """Return everything as plain data, for pickle or msgpack (with arrays)."""
         infos = self.infos.get_state()
         infos["data"] = [info or None for info in infos["data"]]
@@ -476,7 +477,7 @@ class SingleAgentEpisode(EpisodeValues, OlderValues):
         }
 
     @staticmethod
-    def from_state(state: dict[str, Any]) -> SingleAgentEpisode:
+    def from_state(state: StateDict) -> SingleAgentEpisode:
         """Return the episode of `get_state`, also after a trip through msgpack, and of RLlib's
         recordings.
         """

@@ -55,7 +55,7 @@ class LearnerGroup(Checkpointable):
         return False
 
     def update(
-        self, *, samples: Sequence[Sample] | None = None, batch: Any = None, **options: Any
+        self, *, samples: Sequence[Sample] | None = None, batch: Any = None, **options: object
     ) -> dict[str, Any]:
         """Train on samples, or on batches by module; see `TorchLearner.update`."""
         self.weights_version += 1
@@ -91,7 +91,7 @@ class LearnerGroup(Checkpointable):
         """Return the metrics of every learner since the previous call, for `aggregate`."""
         return [self._learner.reduce_metrics()]
 
-    def foreach_learner(self, func: Callable[[Any], Any], **_: Any) -> list[Any]:
+    def foreach_learner(self, func: Callable[[Any], Any], **_: object) -> list[Any]:
         """Return what `func(learner)` returns for every learner."""
         return [func(self._learner)]
 
@@ -117,11 +117,11 @@ class LearnerGroup(Checkpointable):
                 new_should_module_be_updated=change.to_train,
             )
 
-    def add_module(self, **options: Any) -> None:
+    def add_module(self, **options: object) -> None:
         """Add a module; see `TorchLearner.add_module`."""
         self._learner.add_module(**options)
 
-    def remove_module(self, module_id: str, **options: Any) -> None:
+    def remove_module(self, module_id: str, **options: object) -> None:
         """Remove a module; see `TorchLearner.remove_module`."""
         self._learner.remove_module(module_id, **options)
 

@@ -100,7 +100,7 @@ class RemoteLearnerGroup(LearnerGroup):
         for method, options in self._added:
             self._all("apply", _call(method, options))
 
-    def _all(self, method: str, *args: Any) -> list[Any]:
+    def _all(self, method: str, *args: object) -> list[Any]:
         """Call a method of all learners; return their answers by rank."""
         refs = [getattr(learner, method).remote(*args) for learner in self._learners]
         found: list[Any] = api.get(refs)
@@ -140,7 +140,7 @@ class RemoteLearnerGroup(LearnerGroup):
                 return state
         return None
 
-    def _train(self, method: str, *args: Any, **options: Any) -> list[Any]:
+    def _train(self, method: str, *args: object, **options: object) -> list[Any]:
         """Call a method of all learners that trains; repeat it after a death."""
         self._push()
         self.weights_version += 1
@@ -197,7 +197,7 @@ class RemoteLearnerGroup(LearnerGroup):
         return modules
 
     def update(
-        self, *, samples: Sequence[Sample] | None = None, batch: Any = None, **options: Any
+        self, *, samples: Sequence[Sample] | None = None, batch: Any = None, **options: object
     ) -> dict[str, Any]:
         """Train on samples, or on batches by module; return the metrics of rank 0."""
         fragments = None if samples is None else fragments_of(samples)
@@ -224,7 +224,7 @@ class RemoteLearnerGroup(LearnerGroup):
         """Return the metrics of rank 0 since the previous call, for `aggregate`."""
         return [api.get(self._learners[0].apply.remote(_call("reduce_metrics", {})))]
 
-    def foreach_learner(self, func: Callable[[Any], Any], **_: Any) -> list[Any]:
+    def foreach_learner(self, func: Callable[[Any], Any], **_: object) -> list[Any]:
         """Return what `func(learner)` returns for every learner."""
         return self._all("apply", func)
 
@@ -249,17 +249,17 @@ class RemoteLearnerGroup(LearnerGroup):
         self._all("apply", _set_weights, api.put(weights))
         self._local_version = -1
 
-    def add_module(self, **options: Any) -> None:
+    def add_module(self, **options: object) -> None:
         """Add a module; see `TorchLearner.add_module`."""
         self._change_modules("add_module", options)
         self._local_version = -1
 
-    def remove_module(self, module_id: str, **options: Any) -> None:
+    def remove_module(self, module_id: str, **options: object) -> None:
         """Remove a module; see `TorchLearner.remove_module`."""
         self._change_modules("remove_module", {"module_id": module_id, **options})
         self._weights.pop(module_id, None)
 
-    def _change_modules(self, method: str, options: dict[str, Any]) -> None:
+    def _change_modules(self, method: str, options: dict[str, object]) -> None:
         self._push()
         self._all("apply", _call(method, options))
         _call(method, options)(self._learner)
@@ -320,7 +320,7 @@ def _joined(shares: list[np.ndarray], rows: int) -> np.ndarray:
     return shares[0] if whole else np.concatenate(shares)
 
 
-def _call(method: str, options: dict[str, Any]) -> Callable[[Any], Any]:
+def _call(method: str, options: dict[str, object]) -> Callable[[Any], Any]:
     return lambda learner: getattr(learner, method)(**options)
 
 

@@ -21,6 +21,7 @@ from syncline.rl.metrics.series_stats import (
     SumStats,
 )
 from syncline.rl.metrics.stats import Clock, StatsBase
+from syncline.rl.value_types import StateDict
 from syncline.suggestions import did_you_mean
 
 Key = Hashable
@@ -329,7 +330,7 @@ class MetricsLogger:
             del self._paths[other]
         self._push.clear()
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> StateDict:
         """Return all values, windows included, as plain data."""
         return {
             "stats": [
@@ -337,7 +338,7 @@ class MetricsLogger:
             ]
         }
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state: StateDict) -> None:
         """Replace everything by what `get_state` returned."""
         self.reset()
         for saved in state["stats"]:
@@ -409,7 +410,7 @@ def _choose_reduction(reduce: str | None, given: dict[str, Any]) -> str:
     return reduce
 
 
-def _is_given(name: str, value: Any) -> bool:
+def _is_given(name: str, value: object) -> bool:
     return value is not None and not (value is False and name != "clear_on_reduce")
 
 

@@ -32,7 +32,7 @@ class EmaStats(StatsBase):
     def settings(self) -> dict[str, Any]:
         return {"ema_coeff": self._ema_coeff}
 
-    def push(self, value: Any) -> None:
+    def push(self, value: object) -> None:
         self._pending.append(value)
         if len(self._pending) == COMPACT_AFTER:
             self._fold()
@@ -92,7 +92,7 @@ class ItemStats(StatsBase):
     def settings(self) -> dict[str, Any]:
         return {"clear_on_reduce": self._clear}
 
-    def push(self, value: Any) -> None:
+    def push(self, value: object) -> None:
         self._item = value
 
     def peek(self, compile: bool = True, latest_merged_only: bool = False) -> Any:
@@ -125,7 +125,7 @@ class ItemSeriesStats(SeriesStats):
 
     stats_cls_identifier = "item_series"
 
-    def push(self, value: Any) -> None:
+    def push(self, value: object) -> None:
         self.values.append(value)
         self._unsent += 1
 

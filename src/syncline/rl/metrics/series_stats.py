@@ -58,7 +58,7 @@ class SeriesStats(StatsBase):
         """Return the reduced value of what `fold` returned."""
         return NAN if not parts else float_or_int(parts[0])
 
-    def push(self, value: Any) -> None:
+    def push(self, value: object) -> None:
         self.values.append(value)
         self._unsent += 1
         if self._unsent == COMPACT_AFTER and not self._windowed:

@@ -19,6 +19,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from syncline.rl.value_types import StateDict
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
@@ -94,7 +96,7 @@ class StatsBase:
         """Growth per second; only if `has_throughputs`."""
         raise NotImplementedError
 
-    def push(self, value: Any) -> None:
+    def push(self, value: object) -> None:
         """Add one value."""
         raise NotImplementedError
 
@@ -135,7 +137,7 @@ class StatsBase:
         settings = {"is_root": self.is_root, "clock": self._clock, **self.settings()}
         return type(self)(**{**settings, **overrides})
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> StateDict:
         """Return settings and values as plain data."""
         return {
             "stats_cls_identifier": self.stats_cls_identifier,
@@ -145,7 +147,7 @@ class StatsBase:
         }
 
     @classmethod
-    def from_state(cls, state: dict[str, Any], clock: Clock = time.perf_counter) -> StatsBase:
+    def from_state(cls, state: StateDict, clock: Clock = time.perf_counter) -> StatsBase:
         """Return stats as they were when `get_state` was called."""
         stats = cls(is_root=state["is_root"], clock=clock, **state["settings"])
         stats.set_values(state["values"])

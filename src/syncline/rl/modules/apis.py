@@ -8,6 +8,8 @@ from __future__ import annotations
 import abc
 from typing import Any
 
+from syncline.rl.value_types import Batch, Tree
+
 TARGET_NETWORK_ACTION_DIST_INPUTS = "target_network_action_dist_inputs"
 """Column of the target network's distribution inputs."""
 
@@ -16,7 +18,7 @@ class ValueFunctionAPI(abc.ABC):
     """A module with a value function."""
 
     @abc.abstractmethod
-    def compute_values(self, batch: dict[str, Any], embeddings: Any = None) -> Any:
+    def compute_values(self, batch: Batch, embeddings: Tree = None) -> Tree:
         """Return the values, of shape [B] or [S, L].
 
         Args:
@@ -50,7 +52,7 @@ class TargetNetworkAPI(abc.ABC):
         """Return pairs of a main network and its target network."""
 
     @abc.abstractmethod
-    def forward_target(self, batch: dict[str, Any]) -> Any:
+    def forward_target(self, batch: Batch) -> Any:
         """Return the output of the target networks."""
 
 
@@ -58,13 +60,13 @@ class QNetAPI(abc.ABC):
     """A module with action values."""
 
     @abc.abstractmethod
-    def compute_q_values(self, batch: dict[str, Any]) -> dict[str, Any]:
+    def compute_q_values(self, batch: Batch) -> dict[str, Any]:
         """Return `qf_preds`, of shape [B, A].
 
         Distributional networks also return `atoms` [K], `qf_logits` and `qf_probs` [B, A, K].
         """
 
-    def compute_advantage_distribution(self, batch: dict[str, Any]) -> dict[str, Any]:
+    def compute_advantage_distribution(self, batch: Batch) -> dict[str, Any]:
         """Return the distribution of the advantages; by default that of the action values."""
         return self.compute_q_values(batch)
 
@@ -79,9 +81,9 @@ class SelfSupervisedLossAPI(abc.ABC):
         learner: Any,
         module_id: str,
         config: Any,
-        batch: dict[str, Any],
-        fwd_out: dict[str, Any],
-        **kwargs: Any,
+        batch: Batch,
+        fwd_out: Batch,
+        **kwargs: object,
     ) -> Any:
         """Return the loss as a scalar tensor.
 

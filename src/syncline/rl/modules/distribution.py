@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 from typing import Any, Literal, NamedTuple, TypeVar
 
-import gymnasium as gym
+from syncline.rl.value_types import Space, Tree
 
 
 class Noise(NamedTuple):
@@ -24,11 +24,11 @@ class Distribution(abc.ABC):
     """A batch of distributions over actions; one per leading index of the parameters."""
 
     @abc.abstractmethod
-    def sample(self, *, sample_shape: tuple[int, ...] | None = None, **kwargs: Any) -> Any:
+    def sample(self, *, sample_shape: tuple[int, ...] | None = None, **kwargs: object) -> Tree:
         """Return samples, of shape [*sample_shape, *batch, *event]; without gradients."""
 
     @abc.abstractmethod
-    def rsample(self, *, sample_shape: tuple[int, ...] | None = None, **kwargs: Any) -> Any:
+    def rsample(self, *, sample_shape: tuple[int, ...] | None = None, **kwargs: object) -> Tree:
         """Return samples through which gradients reach the parameters."""
 
     @abc.abstractmethod
@@ -40,12 +40,12 @@ class Distribution(abc.ABC):
         """Return KL(self || other), of shape [*batch]."""
 
     @abc.abstractmethod
-    def entropy(self, **kwargs: Any) -> Any:
+    def entropy(self, **kwargs: object) -> Any:
         """Return the entropy, of shape [*batch]."""
 
     @staticmethod
     @abc.abstractmethod
-    def required_input_dim(space: gym.Space[Any], **kwargs: Any) -> int:
+    def required_input_dim(space: Space, **kwargs: Any) -> int:
         """Return the length of the parameter vector for actions of `space`."""
 
     @classmethod
@@ -83,7 +83,7 @@ class Distribution(abc.ABC):
                 return super().from_logits(logits, **merged)
 
             @staticmethod
-            def required_input_dim(space: gym.Space[Any], **kwargs: Any) -> int:
+            def required_input_dim(space: Space, **kwargs: Any) -> int:
                 merged = _merge(partial_kwargs, kwargs)
                 bound = merged.pop("space", space)
                 if space != bound:

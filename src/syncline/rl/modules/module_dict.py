@@ -22,7 +22,7 @@ class ModuleDict(Checkpointable):
         self._rl_modules: dict[str, Any] = {}
 
     def foreach_module(
-        self, func: Callable[..., R], *, return_dict: bool = False, **kwargs: Any
+        self, func: Callable[..., R], *, return_dict: bool = False, **kwargs: object
     ) -> list[R] | dict[str, R]:
         """Return `func(module_id, module, **kwargs)` for each module."""
         results = {

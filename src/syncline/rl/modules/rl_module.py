@@ -20,6 +20,7 @@ from syncline.rl.modules.acting import ActingPolicy, ModuleActing
 from syncline.rl.modules.default_model_config import DefaultModelConfig, model_config_dict
 from syncline.rl.modules.distribution import Distribution
 from syncline.rl.modules.module_dict import DEFAULT_MODULE_ID, ModuleDict, validate_module_id
+from syncline.rl.value_types import Tree
 from syncline.suggestions import did_you_mean
 
 Space = gym.Space[Any]
@@ -117,31 +118,31 @@ class RLModule(Checkpointable):
     def setup(self) -> None:
         """Create the parts of the module."""
 
-    def _forward(self, batch: Batch, **kwargs: Any) -> Batch:
+    def _forward(self, batch: Batch, **kwargs: object) -> Batch:
         """Compute the outputs for a batch; the default of the three phases."""
         return {}
 
-    def _forward_inference(self, batch: Batch, **kwargs: Any) -> Batch:
+    def _forward_inference(self, batch: Batch, **kwargs: object) -> Batch:
         """Compute actions, or parameters of their distribution, without exploration."""
         return self._forward(batch, **kwargs)
 
-    def _forward_exploration(self, batch: Batch, **kwargs: Any) -> Batch:
+    def _forward_exploration(self, batch: Batch, **kwargs: object) -> Batch:
         """Compute actions, or parameters of their distribution, with exploration."""
         return self._forward(batch, **kwargs)
 
-    def _forward_train(self, batch: Batch, **kwargs: Any) -> Batch:
+    def _forward_train(self, batch: Batch, **kwargs: object) -> Batch:
         """Compute what the loss needs."""
         return self._forward(batch, **kwargs)
 
-    def forward_inference(self, batch: Batch, **kwargs: Any) -> Batch:
+    def forward_inference(self, batch: Batch, **kwargs: object) -> Batch:
         """Call `_forward_inference`, which subclasses override instead of this method."""
         return self._forward_inference(batch, **kwargs)
 
-    def forward_exploration(self, batch: Batch, **kwargs: Any) -> Batch:
+    def forward_exploration(self, batch: Batch, **kwargs: object) -> Batch:
         """Call `_forward_exploration`, which subclasses override instead of this method."""
         return self._forward_exploration(batch, **kwargs)
 
-    def forward_train(self, batch: Batch, **kwargs: Any) -> Batch:
+    def forward_train(self, batch: Batch, **kwargs: object) -> Batch:
         """Call `_forward_train`, which subclasses override instead of this method.
 
         Raises:
@@ -154,7 +155,7 @@ class RLModule(Checkpointable):
             )
         return self._forward_train(batch, **kwargs)
 
-    def get_initial_state(self) -> Any:
+    def get_initial_state(self) -> Tree:
         """Return the state at the start of an episode: a dict of arrays without batch dimension.
 
         Empty for modules without memory.
@@ -294,16 +295,16 @@ class MultiRLModule(ModuleDict, RLModule):
                 f"{self.framework}."
             )
 
-    def _forward(self, batch: Batch, **kwargs: Any) -> Batch:
+    def _forward(self, batch: Batch, **kwargs: object) -> Batch:
         return self._foreach("_forward", batch, kwargs)
 
-    def _forward_inference(self, batch: Batch, **kwargs: Any) -> Batch:
+    def _forward_inference(self, batch: Batch, **kwargs: object) -> Batch:
         return self._foreach("forward_inference", batch, kwargs)
 
-    def _forward_exploration(self, batch: Batch, **kwargs: Any) -> Batch:
+    def _forward_exploration(self, batch: Batch, **kwargs: object) -> Batch:
         return self._foreach("forward_exploration", batch, kwargs)
 
-    def _forward_train(self, batch: Batch, **kwargs: Any) -> Batch:
+    def _forward_train(self, batch: Batch, **kwargs: object) -> Batch:
         return self._foreach("forward_train", batch, kwargs)
 
     def _foreach(self, method: str, batch: Batch, kwargs: dict[str, Any]) -> Batch:
@@ -314,7 +315,7 @@ class MultiRLModule(ModuleDict, RLModule):
             if name in self._rl_modules
         }
 
-    def get_initial_state(self) -> Any:
+    def get_initial_state(self) -> Tree:
         """Return the initial states by module."""
         return {name: module.get_initial_state() for name, module in self._rl_modules.items()}
 

@@ -11,6 +11,7 @@ from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree
 from syncline.rl.offline.filesystems import named_filesystem
 from syncline.rl.offline.prelearner import OfflinePreLearner, nested
+from syncline.rl.value_types import Batch, StateDict
 from syncline.suggestions import did_you_mean
 
 logger = logging.getLogger("syncline")
@@ -71,11 +72,11 @@ class OfflineData:
         self._loop = self._iterator.iter_batches(batch_size=batch_size, **options)
         self._batches = iter(())
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> StateDict:
         """Return the position in the data."""
         return {"iterator": dict(self._iterator.state_dict())}
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state: StateDict) -> None:
         """Continue at a position; with a warning at the beginning if the data are others."""
         try:
             self._iterator.load_state_dict(state["iterator"])
@@ -117,7 +118,7 @@ class OfflineData:
         return steps
 
 
-def _learned(batch: dict[str, Any]) -> dict[str, Tree]:
+def _learned(batch: Batch) -> dict[str, Tree]:
     return nested({name: column for name, column in batch.items() if name not in _NOT_LEARNED})
 
 

@@ -26,7 +26,7 @@ class OfflinePreLearner:
         config: The algorithm's options.
     """
 
-    def __init__(self, *, config: Any, **_: Any) -> None:
+    def __init__(self, *, config: Any, **_: object) -> None:
         self.config = config
 
     def __call__(self, batch: Rows) -> Rows:
@@ -113,7 +113,7 @@ def nested(columns: Rows) -> dict[str, Tree]:
     return {name: _with_tuples(tree) for name, tree in trees.items()}
 
 
-def _with_tuples(tree: Any) -> Tree:
+def _with_tuples(tree: Tree) -> Tree:
     if not isinstance(tree, dict):
         return tree
     parts = {key: _with_tuples(part) for key, part in tree.items()}

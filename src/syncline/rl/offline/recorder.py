@@ -23,6 +23,7 @@ from syncline.rl.episodes.single_agent_episode import SingleAgentEpisode
 from syncline.rl.offline.filesystems import named_filesystem
 from syncline.rl.offline.prelearner import EPISODE, flattened, steps_of
 from syncline.rl.runners.actions import actions_for_env
+from syncline.rl.value_types import Env
 
 
 class EpisodeRecorder:
@@ -97,6 +98,6 @@ def _dataset(rows: list[dict[str, Any]]) -> Any:
     return data.from_items(rows, override_num_blocks=1)
 
 
-def _env_name(env: Any) -> str:
+def _env_name(env: Env) -> str:
     name = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
     return re.sub(r"[^\w.-]+", "-", name).lower()

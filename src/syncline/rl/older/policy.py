@@ -75,12 +75,12 @@ class Policy:
 
     def compute_single_action(
         self,
-        obs: Any = None,
+        obs: Tree = None,
         state: Sequence[Any] | None = None,
         *,
         input_dict: Mapping[str, Any] | None = None,
         explore: bool | None = None,
-        **_: Any,
+        **_: object,
     ) -> tuple[Tree, list[np.ndarray], dict[str, Any]]:
         """Return an action, the arrays of the next state, and the other outputs."""
         if obs is None and input_dict is not None:
@@ -95,9 +95,9 @@ class Policy:
         self,
         obs_batch: Any,
         state_batches: Sequence[Any] | None = None,
-        *_: Any,
+        *_: object,
         explore: bool | None = None,
-        **__: Any,
+        **__: object,
     ) -> tuple[Tree, list[np.ndarray], dict[str, Any]]:
         """Return actions [B, …], the arrays [B, …] of the next states, and the other outputs."""
         count = len(leaves(obs_batch)[0]) if not isinstance(obs_batch, list) else len(obs_batch)
@@ -116,7 +116,7 @@ class Policy:
         return stack_trees(np.stack, actions), stacked, outputs
 
     def compute_actions_from_input_dict(
-        self, input_dict: Mapping[str, Any], explore: bool | None = None, **_: Any
+        self, input_dict: Mapping[str, Any], explore: bool | None = None, **_: object
     ) -> tuple[Tree, list[np.ndarray], dict[str, Any]]:
         """Return what `compute_actions` returns; states are the entries `state_in_0` and so on."""
         states = [input_dict[name] for name in sorted(input_dict) if name.startswith("state_in_")]
@@ -159,7 +159,7 @@ class Policy:
 
     # -- files
 
-    def export_checkpoint(self, export_dir: str, **_: Any) -> None:
+    def export_checkpoint(self, export_dir: str, **_: object) -> None:
         """Save the module; `Policy.from_checkpoint` loads it."""
         self._acting.module.save_to_path(export_dir)
 

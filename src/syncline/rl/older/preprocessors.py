@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from syncline.rl.connectors.to_module.preprocessors import SingleAgentObservationPreprocessor
+from syncline.rl.value_types import Space, Tree
 
 
 class Preprocessor:
@@ -19,7 +20,7 @@ class Preprocessor:
         options: Options of the network.
     """
 
-    def __init__(self, obs_space: gym.Space[Any], options: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, obs_space: Space, options: Mapping[str, Any] | None = None) -> None:
         self._obs_space = obs_space
         self._options = dict(options or {})
         self.shape = tuple(self._init_shape(obs_space, self._options))
@@ -29,7 +30,7 @@ class Preprocessor:
         """Return the shape of the results."""
         raise NotImplementedError
 
-    def transform(self, observation: Any) -> Any:
+    def transform(self, observation: Tree) -> Any:
         """Return the array for an observation."""
         raise NotImplementedError
 
@@ -39,7 +40,7 @@ class Preprocessor:
         return self._size
 
     @property
-    def observation_space(self) -> gym.Space[Any]:
+    def observation_space(self) -> Space:
         """Space of the results."""
         space: Any = gym.spaces.Box(-np.inf, np.inf, self.shape, np.float32)
         if isinstance(self, (DictFlatteningPreprocessor, OneHotPreprocessor)):
@@ -53,12 +54,12 @@ class NoPreprocessor(Preprocessor):
     def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
         return tuple(obs_space.shape)
 
-    def transform(self, observation: Any) -> Any:
+    def transform(self, observation: Tree) -> Any:
         """Return the observation."""
         return observation
 
     @property
-    def observation_space(self) -> gym.Space[Any]:
+    def observation_space(self) -> Space:
         """The space itself."""
         return self._obs_space
 
@@ -69,7 +70,7 @@ class OneHotPreprocessor(Preprocessor):
     def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
         return (int(gym.spaces.flatdim(obs_space)),)
 
-    def transform(self, observation: Any) -> np.ndarray:
+    def transform(self, observation: Tree) -> np.ndarray:
         """Return the one-hot vector."""
         return np.asarray(gym.spaces.flatten(self._obs_space, observation), np.float32)
 
@@ -82,7 +83,7 @@ class TupleFlatteningPreprocessor(DictFlatteningPreprocessor):
     """Makes Tuple observations one vector."""
 
 
-def preprocessor_class(space: gym.Space[Any]) -> type[Preprocessor]:
+def preprocessor_class(space: Space) -> type[Preprocessor]:
     """Return the class for a space."""
     if isinstance(space, (gym.spaces.Discrete, gym.spaces.MultiDiscrete)):
         return OneHotPreprocessor
@@ -108,7 +109,7 @@ class PreprocessorConnector(SingleAgentObservationPreprocessor):
         *,
         preprocessor_class: type[Any],
         options: Mapping[str, Any] | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         self._class = preprocessor_class
         self._options = dict(options or {})
@@ -117,12 +118,12 @@ class PreprocessorConnector(SingleAgentObservationPreprocessor):
         self._kwargs = {"preprocessor_class": preprocessor_class, "options": options}
 
     def recompute_output_observation_space(
-        self, input_observation_space: Any, input_action_space: Any
+        self, input_observation_space: Space | None, input_action_space: Space | None
     ) -> Any:
         """Return the preprocessor's space."""
         self._made = self._class(input_observation_space, self._options)
         return self._made.observation_space
 
-    def preprocess(self, observation: Any, episode: Any) -> Any:
+    def preprocess(self, observation: Tree, episode: Any) -> Any:
         """Return the preprocessed observation."""
         return np.asarray(self._made.transform(observation), np.float32)

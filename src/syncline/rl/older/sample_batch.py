@@ -47,7 +47,7 @@ class SampleBatch(dict[str, Any]):
     RETURNS_TO_GO = Columns.RETURNS_TO_GO
     OBS_EMBEDS = "obs_embeds"
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)
         for name, column in self.items():
             if isinstance(column, list) and name != self.INFOS:
@@ -90,7 +90,7 @@ class SampleBatch(dict[str, Any]):
             return self.slice(*key.indices(self.count)[:2])
         return super().__getitem__(key)
 
-    def slice(self, start: int, end: int, *_: Any) -> SampleBatch:
+    def slice(self, start: int, end: int, *_: object) -> SampleBatch:
         """Return rows from `start` to before `end`."""
         return self._map(lambda leaf: leaf[start:end])
 

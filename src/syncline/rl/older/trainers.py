@@ -81,7 +81,7 @@ def build_trainer(
     after_init: Callable[[Any], None] | None = None,
     mixins: Any = None,
     execution_plan: Any = None,
-    **_: Any,
+    **_: object,
 ) -> type[Algorithm]:
     """Return a trainer class: PPO with other defaults and functions around its construction.
 

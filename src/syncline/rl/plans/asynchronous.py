@@ -9,7 +9,6 @@ Not covered: data, processes and clocks (`driver`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from syncline.core.state_machine import Dispatcher, on
 from syncline.rl.plans.batch_buffer import BatchBuffer
@@ -24,6 +23,7 @@ from syncline.rl.plans.messages import (
     Sample,
     UpdateDone,
 )
+from syncline.rl.value_types import StateDict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +181,7 @@ class AsyncPlan(Dispatcher[Event, list[Instruction]], handles=Event):
 
     # -- state
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> StateDict:
         """Return everything except requests."""
         return {
             "learning": list(self._learning),
@@ -193,7 +193,7 @@ class AsyncPlan(Dispatcher[Event, list[Instruction]], handles=Event):
             "counts": (self._fragments, self._staleness_sum, self._staleness_max, self._held_back),
         }
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state: StateDict) -> None:
         """Set what `get_state` returned; runners join again."""
         self._requested.clear()
         self._learning = list(state["learning"])

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from syncline.rl.value_types import StateDict
+
 
 class BatchBuffer:
     """Not thread-safe.
@@ -53,7 +55,7 @@ class BatchBuffer:
             del self._left[batch]
         return batch, is_last
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> StateDict:
         """Return batches with their passes, and the random generator."""
         random = self._random
         return {

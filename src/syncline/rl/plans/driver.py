@@ -23,6 +23,7 @@ from syncline.rl.plans.messages import (
 )
 from syncline.rl.runners import sample as samples
 from syncline.rl.runners.group import EnvRunnerGroup
+from syncline.rl.value_types import StateDict
 
 Update = Callable[[Sequence[samples.Sample]], None]
 
@@ -169,7 +170,7 @@ class AsyncDriver:
             self._runners.foreach_env_runner(_nothing)  # answered after all requests
             self._poll()
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> StateDict:
         """Return the plan and the samples that arrived."""
         return {
             "plan": self.plan.get_state(),

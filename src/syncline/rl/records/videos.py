@@ -18,6 +18,7 @@ from syncline.rl.envs.env_context import EnvContext
 from syncline.rl.envs.registry import resolve_env
 from syncline.rl.metrics.names import NUM_ENV_STEPS_SAMPLED_LIFETIME
 from syncline.rl.runners.sample import EpisodeResult
+from syncline.rl.value_types import Env
 
 FPS = 30.0
 """Frames per second of environments that declare none."""
@@ -67,7 +68,7 @@ class _Camera:
             self._take(env, name)
             return made
 
-        def step_with_frame(*args: Any, **kwargs: Any) -> Any:
+        def step_with_frame(*args: object, **kwargs: object) -> Any:
             made = step(*args, **kwargs)
             self._take(env, name)
             return made
@@ -75,7 +76,7 @@ class _Camera:
         env.reset, env.step = reset_with_frame, step_with_frame
         return env
 
-    def _take(self, env: Any, name: str) -> None:
+    def _take(self, env: Env, name: str) -> None:
         if self.error is not None or len(self.episodes[-1]) >= MAX_FRAMES:
             return
         try:
@@ -227,7 +228,7 @@ def _copy_connectors(algorithm: Any, runner: Any) -> None:
         runner.set_connector_state(states[0])
 
 
-def _set_render_mode(env: Any) -> None:
+def _set_render_mode(env: Env) -> None:
     """Ask environments of programs for images; those of gymnasium were created for them."""
     inner = getattr(env, "unwrapped", env)
     if getattr(inner, "render_mode", None) is None:
@@ -237,7 +238,7 @@ def _set_render_mode(env: Any) -> None:
             return
 
 
-def _frame(env: Any, name: str) -> Frame:
+def _frame(env: Env, name: str) -> Frame:
     image = env.render()
     if isinstance(image, list) and image:  # render modes that collect frames
         image = image[-1]

@@ -6,17 +6,17 @@ Modules act in [-1, 1] if actions are normalized, and count discrete actions fro
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
 from syncline.rl.columns.trees import Tree
+from syncline.rl.value_types import Space
 
 ToEnv = Callable[[Tree], Tree]
 
 
-def actions_for_env(space: spaces.Space[Any], *, normalize: bool, clip: bool) -> ToEnv | None:
+def actions_for_env(space: Space, *, normalize: bool, clip: bool) -> ToEnv | None:
     """Return the function from actions of modules to those of environments; None if it is the
     identity.
     """
@@ -43,7 +43,7 @@ def actions_for_env(space: spaces.Space[Any], *, normalize: bool, clip: bool) ->
     return None
 
 
-def is_normalized(space: spaces.Space[Any]) -> bool:
+def is_normalized(space: Space) -> bool:
     """Return True for a Box whose actions modules give in [-1, 1]."""
     return (
         isinstance(space, spaces.Box)
@@ -62,7 +62,7 @@ def _for_box(space: spaces.Box, normalize: bool, clip: bool) -> ToEnv | None:
     return None
 
 
-def actions_from_env(space: spaces.Space[Any], *, normalize: bool) -> ToEnv | None:
+def actions_from_env(space: Space, *, normalize: bool) -> ToEnv | None:
     """Return the function from actions of environments, [B, …], to those of modules; None if it is
     the identity. The inverse of `actions_for_env`, for one Box or Discrete space.
     """
@@ -79,7 +79,7 @@ def actions_from_env(space: spaces.Space[Any], *, normalize: bool) -> ToEnv | No
     return None
 
 
-def random_action(space: spaces.Space[Any], random: np.random.Generator, normalize: bool) -> Tree:
+def random_action(space: Space, random: np.random.Generator, normalize: bool) -> Tree:
     """Return a random action as a module would give it."""
     if isinstance(space, spaces.Dict):
         return {key: random_action(each, random, normalize) for key, each in space.spaces.items()}

@@ -21,6 +21,8 @@ from syncline.rl.metrics.names import (
     COMPONENT_ENV_TO_MODULE_CONNECTOR,
     COMPONENT_MODULE_TO_ENV_CONNECTOR,
 )
+from syncline.rl.modules.rl_module import RLModule
+from syncline.rl.value_types import Space
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -65,8 +67,8 @@ class Connections:
         config: AlgorithmConfig,
         *,
         env: Any,
-        observation_space: Any,
-        action_space: Any,
+        observation_space: Space,
+        action_space: Space,
         metrics: MetricsLogger,
     ) -> Self:
         """Return the connectors of a configuration.
@@ -198,7 +200,7 @@ class MultiAgentConnections(Connections):
 
     def act_agents(
         self,
-        module: Any,
+        module: RLModule,
         episodes: dict[int, MultiAgentEpisode],
         columns: dict[int, dict[Any, dict[str, Tree]]],
         *,

@@ -15,9 +15,11 @@ from syncline.rl.callbacks.callback_list import CallbackList
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree, row, stack_trees
 from syncline.rl.envs.vector_step import FINAL_INFO, FINAL_OBS, infos_per_env
+from syncline.rl.episodes.episode_type import EpisodeType
 from syncline.rl.episodes.single_agent_episode import SingleAgentEpisode
 from syncline.rl.metrics.metrics_logger import MetricsLogger
 from syncline.rl.runners.connections import Connections
+from syncline.rl.value_types import Info
 
 
 class EpisodeHooks:
@@ -53,7 +55,7 @@ class EpisodeHooks:
 
     # -- hooks
 
-    def _call(self, hook: str, place: int, episode: Any, **further: Any) -> None:
+    def _call(self, hook: str, place: int, episode: EpisodeType, **further: Any) -> None:
         if self._callbacks.has(hook):
             runner = self._runner
             self._callbacks.call(
@@ -67,7 +69,7 @@ class EpisodeHooks:
                 **further,
             )
 
-    def _end(self, place: int, episode: Any) -> None:
+    def _end(self, place: int, episode: EpisodeType) -> None:
         """Call the hook of an episode's end."""
         chunks = self._chunks.pop(place, [])
         self._call("on_episode_end", place, episode, prev_episode_chunks=chunks)
@@ -173,7 +175,7 @@ class EpisodeTracker(EpisodeHooks):
             self.episodes.append(self._new(place, row(obs, place), per_env[place]))
         return self._observed(obs)
 
-    def _new(self, place: int, obs: Tree, info: dict[str, Any]) -> SingleAgentEpisode:
+    def _new(self, place: int, obs: Tree, info: Info) -> SingleAgentEpisode:
         runner = self._runner
         episode = SingleAgentEpisode(
             observation_space=runner.input_observation_space, action_space=runner.action_space
@@ -187,7 +189,7 @@ class EpisodeTracker(EpisodeHooks):
         self,
         obs: Tree,
         columns: dict[str, Tree],
-        rewards: Any,
+        rewards: Tree,
         terminated: Any,
         truncated: Any,
         infos: dict[str, Any],

@@ -17,6 +17,7 @@ from syncline.rl.columns.trees import first_leaf
 from syncline.rl.config.exploration_options import exploration_type
 from syncline.rl.config.schedule import Schedule
 from syncline.rl.modules.acting import ActingPolicy
+from syncline.rl.value_types import StateDict, Tree
 
 
 def exploring(module: Any, config: Any) -> ActingPolicy:
@@ -82,7 +83,7 @@ class NoiseOnActions:
         self._step = step
 
     def act(
-        self, obs: Any, noise: np.ndarray, explore: bool, state: Any = None
+        self, obs: Tree, noise: np.ndarray, explore: bool, state: Any = None
     ) -> tuple[dict[str, Any], Any]:
         """Return actions with noise while exploring."""
         count = len(first_leaf(obs))
@@ -107,7 +108,7 @@ class NoiseOnActions:
         columns[Columns.ACTIONS] = noisy.astype(np.float32)
         return columns, next_state
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> StateDict:
         """Return the state of the process."""
         return {"process": self._process, "step": self._step}
 

@@ -33,6 +33,7 @@ from syncline.rl.runners.exploration import exploring
 from syncline.rl.runners.noise import generator, seed_or_random
 from syncline.rl.runners.sample import EpisodeResult, Sample, SampleTimes
 from syncline.rl.runners.trajectory import Trajectory, fragment_of
+from syncline.rl.value_types import Space
 
 logger = logging.getLogger("syncline")
 
@@ -230,16 +231,16 @@ class ExternalEnvRunner:
 
     # -- sampling
 
-    def sample_steps(self, steps: int, **_: Any) -> Sample:
+    def sample_steps(self, steps: int, **_: object) -> Sample:
         """Wait for `steps` steps for each of `num_envs_per_env_runner`."""
         needed = steps * self.config.num_envs_per_env_runner
         return self._sample(lambda: self.num_steps >= needed)
 
-    def sample_complete(self, least_steps: int, **_: Any) -> Sample:
+    def sample_complete(self, least_steps: int, **_: object) -> Sample:
         """Wait for `least_steps` steps of ended episodes."""
         return self._sample(lambda: sum(each.length for each in self._episodes) >= least_steps)
 
-    def sample_episodes(self, count: int, **_: Any) -> Sample:
+    def sample_episodes(self, count: int, **_: object) -> Sample:
         """Wait for `count` ended episodes."""
         return self._sample(lambda: len(self._episodes) >= count)
 
@@ -269,7 +270,7 @@ class ExternalEnvRunner:
 
     # -- weights and state
 
-    def get_spaces(self) -> dict[str, tuple[Any, Any]]:
+    def get_spaces(self) -> dict[str, tuple[Space, Space]]:
         """Return observation and action space by module id."""
         return {DEFAULT_MODULE_ID: (self.observation_space, self.action_space)}
 
@@ -277,7 +278,7 @@ class ExternalEnvRunner:
         """Copy the learner's weights from now on: simulators act while it learns."""
         self._learned = modules
 
-    def set_weights(self, weights: dict[str, Any], version: int) -> None:
+    def set_weights(self, weights: StateDict, version: int) -> None:
         """Set the weights of the module, by module id."""
         if self._learned is not None:
             learned = self._learned[DEFAULT_MODULE_ID]
@@ -288,11 +289,11 @@ class ExternalEnvRunner:
             self.weights_version = version
             self._changed.notify_all()
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> StateDict:
         """Return the state of the random numbers; simulators go on by themselves."""
         return {"random": self._random.bit_generator.state}
 
-    def set_state(self, state: dict[str, Any]) -> bool:
+    def set_state(self, state: StateDict) -> bool:
         """Continue from a state; return False, as simulators go on by themselves."""
         self._random.bit_generator.state = state["random"]
         return False

@@ -26,6 +26,7 @@ from syncline.rl.runners.remote_env_runner import RemoteEnvRunner
 from syncline.rl.runners.runner_handle import SAMPLES_PER_STATE, Call, RunnerHandle
 from syncline.rl.runners.sample import Sample
 from syncline.rl.runners.threads import limited_threads
+from syncline.rl.value_types import Space, StateDict
 
 logger = logging.getLogger("syncline")
 
@@ -117,16 +118,16 @@ class EnvRunnerGroup:
 
     num_healthy_remote_env_runners = num_healthy_remote_workers
 
-    def get_spaces(self) -> dict[str, tuple[Any, Any]]:
+    def get_spaces(self) -> dict[str, tuple[Space, Space]]:
         """Return observation and action space by module id."""
-        spaces: dict[str, tuple[Any, Any]] = (
+        spaces: dict[str, tuple[Space, Space]] = (
             self._call_one(1, "get_spaces") if self._local is None else self._local.get_spaces()
         )
         return spaces
 
     # -- sampling
 
-    def sample_steps(self, total: int | None = None, **options: Any) -> list[Sample]:
+    def sample_steps(self, total: int | None = None, **options: object) -> list[Sample]:
         """Take steps in all environments, `total` together; return the samples in the order of
         runners.
 
@@ -135,7 +136,7 @@ class EnvRunnerGroup:
         """
         return self._sample("sample_steps", self._lengths(total), options)
 
-    def begin_steps(self, total: int | None = None, **options: Any) -> SamplesAhead:
+    def begin_steps(self, total: int | None = None, **options: object) -> SamplesAhead:
         """Ask the runners of other processes for what `sample_steps` returns; do not wait."""
         return {
             index: self._remotes[index].submit("sample", "sample_steps", length, options)
@@ -157,12 +158,12 @@ class EnvRunnerGroup:
         each = -(-total // (self.config.num_envs_per_env_runner * len(indices)))
         return dict.fromkeys(indices, each)
 
-    def sample_complete(self, total: int, **options: Any) -> list[Sample]:
+    def sample_complete(self, total: int, **options: object) -> list[Sample]:
         """Sample complete episodes with `total` steps together."""
         each = -(-total // max(len(self._remotes), 1))
         return self._sample("sample_complete", dict.fromkeys(self._remotes or [0], each), options)
 
-    def sample_episodes(self, count: int, **options: Any) -> list[Sample]:
+    def sample_episodes(self, count: int, **options: object) -> list[Sample]:
         """Sample `count` complete episodes, which begin now."""
         indices = list(self._remotes) or [0]
         shares = {
@@ -173,7 +174,7 @@ class EnvRunnerGroup:
         return self._sample("sample_episodes", shares, options)
 
     def _sample(
-        self, method: str, amounts: dict[int, int], options: dict[str, Any]
+        self, method: str, amounts: dict[int, int], options: dict[str, object]
     ) -> list[Sample]:
         began = time.perf_counter()
         if not self._remotes:
@@ -204,7 +205,7 @@ class EnvRunnerGroup:
         policies: Collection[str] | None = None,
         *,
         from_worker_or_learner_group: Any = None,
-        **_: Any,
+        **_: object,
     ) -> None:
         """Hand weights to all runners: those of the learner group or of another runner.
 
@@ -242,7 +243,7 @@ class EnvRunnerGroup:
         for handle in self._remotes.values():
             handle.submit("change_modules", change)
 
-    def set_merged_connectors(self, state: dict[str, Any]) -> None:
+    def set_merged_connectors(self, state: StateDict) -> None:
         """Give all runners the connectors' state that joins theirs."""
         if self._local is not None and hasattr(self._local, "set_merged_connectors"):
             self._local.set_merged_connectors(state)
@@ -251,12 +252,12 @@ class EnvRunnerGroup:
 
     # -- fragments of asynchronous algorithms
 
-    def request_fragment(self, index: int, **options: Any) -> None:
+    def request_fragment(self, index: int, **options: object) -> None:
         """Ask a runner for a fragment of the configured length, after those it already samples."""
         method, amount = self._fragment_of(index)
         self._remotes[index].request(method, amount, options)
 
-    def sample_fragment(self, **options: Any) -> Sample:
+    def sample_fragment(self, **options: object) -> Sample:
         """Return a fragment of the configured length from the runner in this process."""
         method, amount = self._fragment_of(0)
         (sample,) = self._sample(method, {0: amount}, options)
@@ -320,7 +321,7 @@ class EnvRunnerGroup:
         local_env_runner: bool = True,
         remote_worker_ids: Sequence[int] | None = None,
         timeout_seconds: float | None = None,
-        **_: Any,
+        **_: object,
     ) -> list[Any]:
         """Return what `func(runner)` returns in every runner; a string names a method.
 
@@ -401,7 +402,7 @@ class EnvRunnerGroup:
             sent.seed = config.seed + SEED_STRIDE * failures
         return actor_class.remote(self._runner_class, sent, index)
 
-    def _call_one(self, index: int, method: str, *args: Any) -> Any:
+    def _call_one(self, index: int, method: str, *args: object) -> Any:
         return self._gather({index: (method, args)})[0]
 
     def _gather(self, calls: Calls) -> list[Any]:

@@ -27,7 +27,7 @@ from syncline.rl.envs.multi_agent_vector import make_multi_agent_env
 from syncline.rl.episodes.multi_agent_episode import MultiAgentEpisode
 from syncline.rl.metrics.metrics_logger import MetricsLogger
 from syncline.rl.modules.acting import ActingPolicy
-from syncline.rl.modules.rl_module import MultiRLModule
+from syncline.rl.modules.rl_module import MultiRLModule, RLModule
 from syncline.rl.offline.recorder import EpisodeRecorder
 from syncline.rl.runners.actions import actions_for_env, random_action
 from syncline.rl.runners.connections import MultiAgentConnections
@@ -44,6 +44,7 @@ from syncline.rl.runners.noise import generator, seed_or_random
 from syncline.rl.runners.sample import EpisodeResult, Sample, SampleTimes
 from syncline.rl.runners.single_agent_env_runner import set_step
 from syncline.rl.runners.trajectory import Trajectory, fragment_of
+from syncline.rl.value_types import AgentID
 from syncline.suggestions import did_you_mean
 
 ALL = "__all__"
@@ -66,7 +67,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
         worker_index: int = 0,
         num_workers: int | None = None,
         clock: Callable[[], float] = time.perf_counter,
-        **_: Any,
+        **_: object,
     ) -> None:
         self.config = config
         self.worker_index = worker_index
@@ -183,7 +184,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
                 )
         return found
 
-    def _observation_space(self, agent: Any) -> Any:
+    def _observation_space(self, agent: AgentID) -> Any:
         """Return the space of an agent's observations as its module gets them."""
         if self._connections is None:
             return self.envs[0].get_observation_space(agent)
@@ -226,7 +227,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
         for module_id, module in self.module.items():
             self._add_acting(module_id, module)
 
-    def _add_acting(self, module_id: str, module: Any) -> None:
+    def _add_acting(self, module_id: str, module: RLModule) -> None:
         self._acting[module_id] = exploring(module, self.config)
         self._initial[module_id] = None
         if module.is_stateful():
@@ -504,7 +505,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
             self._observe(state, {a: each for a, each in obs.items() if a not in state.finished})
 
     def _missing_final(
-        self, state: _EnvState, agent: Any, trajectory: Trajectory, terminated: bool
+        self, state: _EnvState, agent: AgentID, trajectory: Trajectory, terminated: bool
     ) -> Tree:
         """Return an observation in place of a missing last one: after a terminal state it has no
         effect; otherwise its value is needed.
@@ -535,7 +536,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
                 f"observations, or set `terminateds[{ALL!r}]`."
             )
 
-    def _trajectory(self, state: _EnvState, agent: Any) -> tuple[str, Trajectory]:
+    def _trajectory(self, state: _EnvState, agent: AgentID) -> tuple[str, Trajectory]:
         module_id = state.modules.get(agent)
         if module_id is None:
             module_id = state.modules[agent] = self._mapped(state, agent)
@@ -559,7 +560,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
         )
         return self._module_id(agent, episode)
 
-    def _mapped_before(self, state: _EnvState, agent: Any) -> str:
+    def _mapped_before(self, state: _EnvState, agent: AgentID) -> str:
         if agent not in state.modules:
             state.modules[agent] = self._mapped(state, agent)
         return state.modules[agent]
@@ -671,16 +672,16 @@ class MultiAgentEnvRunner(EpisodeSampling):
 
     # -- state
 
-    def set_weights(self, weights: dict[str, Any], version: int) -> None:
+    def set_weights(self, weights: StateDict, version: int) -> None:
         """Set the weights of the modules, by module id."""
         for module_id, state in weights.items():
             if module_id in self.module:
                 self.module[module_id].set_state(state)
         self.weights_version = version
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> StateDict:
         """Return everything that the next sample depends on, except the weights."""
-        state: dict[str, Any] = {
+        state: StateDict = {
             "random": [each.bit_generator.state for each in self._random],
             "exploration": {
                 module_id: acting.get_state()
@@ -702,7 +703,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
             "episodes": copy.deepcopy((self._state, self._trajectories, self._agents)),
         }
 
-    def set_state(self, state: dict[str, Any]) -> bool:
+    def set_state(self, state: StateDict) -> bool:
         """Continue from a state; return False if environments had to begin new episodes."""
         for made, saved in zip(self._random, state["random"], strict=True):
             made.bit_generator.state = saved

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
+
+from syncline.rl.value_types import StateDict
 
 Purpose = Literal["reset", "explore", "random_actions"]
 _PURPOSES: tuple[Purpose, ...] = ("reset", "explore", "random_actions")
@@ -46,14 +48,14 @@ class EnvNoise:
             drawn = [each.standard_normal((steps, size)) for each in self._explore]
         return np.stack(drawn, axis=1)
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> StateDict:
         """Return the states of all generators."""
         return {
             "explore": [each.bit_generator.state for each in self._explore],
             "random_actions": [each.bit_generator.state for each in self.random_actions],
         }
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state: StateDict) -> None:
         """Set the states of all generators."""
         for made, saved in zip(self._explore, state["explore"], strict=True):
             made.bit_generator.state = saved

@@ -15,6 +15,7 @@ from syncline.rl.config.module_change import ModuleChange
 from syncline.rl.runners.sample import Sample
 from syncline.rl.runners.shared_memory import NO_PROGRESS, MemoryAddress, SampleWriter
 from syncline.rl.runners.threads import limited_threads
+from syncline.rl.value_types import Space, StateDict, Tree
 
 T = TypeVar("T")
 
@@ -39,16 +40,16 @@ class RemoteEnvRunner:
         else:
             self._writer.progress[0] = NO_PROGRESS
 
-    def get_spaces(self) -> dict[str, tuple[Any, Any]]:
+    def get_spaces(self) -> dict[str, tuple[Space, Space]]:
         """Return observation and action space by module id."""
-        spaces: dict[str, tuple[Any, Any]] = self._runner.get_spaces()
+        spaces: dict[str, tuple[Space, Space]] = self._runner.get_spaces()
         return spaces
 
     def memory_address(self) -> MemoryAddress | None:
         """Return where the number of steps is; None if this system has no such memory."""
         return self._writer.address
 
-    def set_weights(self, weights: dict[str, Any], version: int, is_partial: bool = False) -> None:
+    def set_weights(self, weights: StateDict, version: int, is_partial: bool = False) -> None:
         """Set the weights of the modules, or with `is_partial` of some of them."""
         self._runner.set_weights(weights, version)
 
@@ -56,7 +57,7 @@ class RemoteEnvRunner:
         """Add or remove a module."""
         self._runner.change_modules(change)
 
-    def set_merged_connectors(self, state: dict[str, Any]) -> None:
+    def set_merged_connectors(self, state: StateDict) -> None:
         """Set the connectors' state that joins those of several runners."""
         if hasattr(self._runner, "set_merged_connectors"):
             self._runner.set_merged_connectors(state)
@@ -68,7 +69,7 @@ class RemoteEnvRunner:
         options: dict[str, Any],
         slot: int | None = None,
         with_state: bool = False,
-    ) -> Any:
+    ) -> Tree:
         """Call a method of the runner that samples.
 
         Args:
@@ -84,13 +85,13 @@ class RemoteEnvRunner:
             sample = self._writer.write(sample, slot)
         return (sample, self._pickled_state()) if with_state else sample
 
-    def _sample(self, method: str, amount: int, options: dict[str, Any]) -> Sample:
+    def _sample(self, method: str, amount: int, options: dict[str, object]) -> Sample:
         with limited_threads(self._threads):
             sample: Sample = getattr(self._runner, method)(amount, **options)
         sample.runner, sample.pid, sample.host = self._index, os.getpid(), self._host
         return sample
 
-    def replay(self, method: str, amount: int, options: dict[str, Any]) -> None:
+    def replay(self, method: str, amount: int, options: dict[str, object]) -> None:
         """Sample as an earlier process of this runner did, and return nothing."""
         self._sample(method, amount, options)
 
@@ -106,16 +107,16 @@ class RemoteEnvRunner:
         """Continue from a state of `sample`."""
         self._runner.set_state(pickle.loads(pickled))
 
-    def apply(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    def apply(self, function: Callable[..., T], *args: object, **kwargs: object) -> T:
         """Return `function(runner, …)`."""
         return function(self._runner, *args, **kwargs)
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> StateDict:
         """Return everything that the next sample depends on, except the weights."""
-        state: dict[str, Any] = self._runner.get_state()
+        state: StateDict = self._runner.get_state()
         return state
 
-    def set_state(self, state: dict[str, Any]) -> bool:
+    def set_state(self, state: StateDict) -> bool:
         """Continue from a state."""
         return bool(self._runner.set_state(state))
 

@@ -93,14 +93,14 @@ class RunnerHandle:
 
     # -- calls
 
-    def submit(self, method: str, *args: Any) -> Call:
+    def submit(self, method: str, *args: object) -> Call:
         """Send a call; `receive` returns its answer."""
         call = Call(method, args)
         self._send(call)
         self._pending.append(call)
         return call
 
-    def request(self, method: str, amount: int, options: dict[str, Any]) -> Call:
+    def request(self, method: str, amount: int, options: dict[str, object]) -> Call:
         """Ask for a fragment; its sample comes by `receive`, or through `arrived`."""
         call = self.submit("sample", method, amount, options)
         call.is_fragment = True
@@ -168,7 +168,7 @@ class RunnerHandle:
         value, call.value = call.value, None
         return value
 
-    def _answered(self, call: Call, value: Any) -> Any:
+    def _answered(self, call: Call, value: object) -> Any:
         """Log an answered call; return its value."""
         is_full = call.method == "set_weights" and not call.args[2]
         while is_full and self._log and self._log[-1][0] == "set_weights":

@@ -34,6 +34,7 @@ from syncline.rl.runners.episode_tracker import EpisodeTracker
 from syncline.rl.runners.exploration import NoiseOnActions, exploring
 from syncline.rl.runners.noise import EnvNoise, seed_or_random
 from syncline.rl.runners.sample import EpisodeResult, Sample, SampleTimes
+from syncline.rl.value_types import Space
 
 
 class SingleAgentEnvRunner(EpisodeSampling):
@@ -53,7 +54,7 @@ class SingleAgentEnvRunner(EpisodeSampling):
         worker_index: int = 0,
         num_workers: int | None = None,
         clock: Callable[[], float] = time.perf_counter,
-        **_: Any,
+        **_: object,
     ) -> None:
         self.config = config
         self.worker_index = worker_index
@@ -386,17 +387,17 @@ class SingleAgentEnvRunner(EpisodeSampling):
 
     # -- state
 
-    def get_spaces(self) -> dict[str, tuple[Any, Any]]:
+    def get_spaces(self) -> dict[str, tuple[Space, Space]]:
         """Return observation and action space by module id."""
         return {DEFAULT_MODULE_ID: (self.observation_space, self.action_space)}
 
-    def set_weights(self, weights: dict[str, Any], version: int) -> None:
+    def set_weights(self, weights: StateDict, version: int) -> None:
         """Set the weights of the module, by module id."""
         if DEFAULT_MODULE_ID in weights:
             self.module.set_state(weights[DEFAULT_MODULE_ID])
         self.weights_version = version
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> StateDict:
         """Return everything that the next sample depends on, except the weights."""
         state: StateDict = {"noise": self._noise.get_state(), "envs": None}
         if self._connections is not None:
@@ -417,7 +418,7 @@ class SingleAgentEnvRunner(EpisodeSampling):
             "episode": self._episode.copy(),
         }
 
-    def set_state(self, state: dict[str, Any]) -> bool:
+    def set_state(self, state: StateDict) -> bool:
         """Continue from a state; return False if environments had to begin new episodes."""
         self._noise.set_state(state["noise"])
         if state["envs"] is not None:
@@ -532,11 +533,11 @@ def _first_episodes(done: np.ndarray, shares: np.ndarray) -> np.ndarray:
     return first
 
 
-def _joined(arrays: Any) -> np.ndarray:
+def _joined(arrays: Tree) -> np.ndarray:
     """Return arrays along a new first axis; a single one, as off-policy algorithms sample, fast."""
     return np.stack(arrays) if len(arrays) > 1 else np.array(arrays[0])[None]
 
 
-def _stacked(arrays: Any) -> np.ndarray:
+def _stacked(arrays: Tree) -> np.ndarray:
     stacked = _joined(arrays)
     return stacked.astype(np.float32) if stacked.dtype == np.float64 else stacked

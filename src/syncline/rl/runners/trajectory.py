@@ -186,6 +186,6 @@ def _zeros(shape: tuple[int, int], like: Any) -> np.ndarray:
     return np.zeros((*shape, *like.shape), dtype)
 
 
-def _stacked(arrays: Any) -> np.ndarray:
+def _stacked(arrays: Tree) -> np.ndarray:
     stacked = np.stack(arrays)
     return stacked.astype(np.float32) if stacked.dtype == np.float64 else stacked

@@ -25,7 +25,7 @@ def convert_to_numpy(x: Tree, reduce_type: bool = True, reduce_floats: bool = Tr
         reduce_floats: If False, floats keep their type.
     """
 
-    def convert(leaf: Any) -> Any:
+    def convert(leaf: Tree) -> Any:
         array = leaf.detach().cpu().numpy() if hasattr(leaf, "detach") else np.asarray(leaf)
         if not reduce_type:
             return array
@@ -37,7 +37,7 @@ def convert_to_numpy(x: Tree, reduce_type: bool = True, reduce_floats: bool = Tr
 
 
 def one_hot(
-    x: Any, depth: int = 0, on_value: float = 1.0, off_value: float = 0.0, dtype: Any = np.float32
+    x: Tree, depth: int = 0, on_value: float = 1.0, off_value: float = 0.0, dtype: Any = np.float32
 ) -> np.ndarray:
     """Return whole numbers [...] as one-hot vectors [..., depth]; 0 is the largest plus 1."""
     numbers = np.asarray(x, np.int64)
@@ -47,14 +47,14 @@ def one_hot(
     return made
 
 
-def one_hot_multidiscrete(x: Any, depths: Sequence[int]) -> np.ndarray:
+def one_hot_multidiscrete(x: Tree, depths: Sequence[int]) -> np.ndarray:
     """Return whole numbers [..., n] as one-hot vectors side by side."""
     numbers = np.asarray(x)
     parts = [one_hot(numbers[..., i], depth) for i, depth in enumerate(depths)]
     return np.concatenate(parts, -1)
 
 
-def softmax(x: Any, axis: int = -1, epsilon: float | None = None) -> np.ndarray:
+def softmax(x: Tree, axis: int = -1, epsilon: float | None = None) -> np.ndarray:
     """Return exp(x) / sum(exp(x)), at least `epsilon`."""
     shifted = np.exp(np.asarray(x) - np.max(x, axis, keepdims=True))
     made: np.ndarray = shifted / shifted.sum(axis, keepdims=True)
@@ -62,33 +62,33 @@ def softmax(x: Any, axis: int = -1, epsilon: float | None = None) -> np.ndarray:
     return limited
 
 
-def sigmoid(x: Any, derivative: bool = False) -> np.ndarray:
+def sigmoid(x: Tree, derivative: bool = False) -> np.ndarray:
     """Return 1 / (1 + exp(-x)), or for `derivative` x (1 - x)."""
     array = np.asarray(x)
     made: np.ndarray = array * (1 - array) if derivative else 1 / (1 + np.exp(-array))
     return made
 
 
-def relu(x: Any, alpha: float = 0.0) -> np.ndarray:
+def relu(x: Tree, alpha: float = 0.0) -> np.ndarray:
     """Return x where it is positive, else alpha x."""
     array = np.asarray(x)
     made: np.ndarray = np.maximum(array, array * alpha)
     return made
 
 
-def huber_loss(x: Any, delta: float = 1.0) -> np.ndarray:
+def huber_loss(x: Tree, delta: float = 1.0) -> np.ndarray:
     """Return x^2 / 2 up to `delta`, beyond it a line."""
     size = np.abs(np.asarray(x))
     loss: np.ndarray = np.where(size < delta, np.square(size) * 0.5, delta * (size - 0.5 * delta))
     return loss
 
 
-def l2_loss(x: Any) -> np.ndarray:
+def l2_loss(x: Tree) -> np.ndarray:
     """Return half of the sum of squares."""
     return np.asarray(np.sum(np.square(x)) / 2.0)
 
 
-def fc(x: Any, weights: Any, biases: Any = None, framework: str | None = None) -> np.ndarray:
+def fc(x: Tree, weights: Any, biases: Any = None, framework: str | None = None) -> np.ndarray:
     """Return the output of a fully connected layer; weights of torch are [out, in]."""
     matrix = convert_to_numpy(weights, reduce_type=False)
     matrix = matrix.T if framework == "torch" else matrix
@@ -98,7 +98,7 @@ def fc(x: Any, weights: Any, biases: Any = None, framework: str | None = None) -
 
 
 def flatten_inputs_to_1d_tensor(
-    inputs: Any, spaces_struct: Any = None, time_axis: bool = False, batch_axis: bool = True
+    inputs: Tree, spaces_struct: Any = None, time_axis: bool = False, batch_axis: bool = True
 ) -> np.ndarray:
     """Return nested values as vectors; Discrete parts become one-hot if the space is given.
 

@@ -37,7 +37,7 @@ def check(
             raise AssertionError(f"{x} and {y} are alike, but must not be.")
 
 
-def _compare(x: Any, y: Any, atol: float, rtol: float) -> None:
+def _compare(x: Tree, y: Any, atol: float, rtol: float) -> None:
     if isinstance(x, Mapping):
         assert set(x) == set(y), f"keys {sorted(map(str, x))} and {sorted(map(str, y))}"
         for key, value in x.items():
@@ -53,7 +53,7 @@ def _compare(x: Any, y: Any, atol: float, rtol: float) -> None:
         np.testing.assert_allclose(one, other, rtol=rtol, atol=atol)
 
 
-def check_compute_single_action(algorithm: Algorithm, **_: Any) -> None:
+def check_compute_single_action(algorithm: Algorithm, **_: object) -> None:
     """Assert that `compute_single_action` returns actions of the space, with and without
     exploration.
     """
@@ -109,7 +109,7 @@ def run_rllib_example_script_experiment(
     *,
     stop: dict[str, Any] | None = None,
     success_metric: dict[str, Any] | None = None,
-    **_: Any,
+    **_: object,
 ) -> Any:
     """Train as the arguments of an example script say; return the results.
 

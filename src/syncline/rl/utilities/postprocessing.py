@@ -11,6 +11,7 @@ from syncline.rl.connectors.to_learner.train_columns import AddOneTsToEpisodesAn
 from syncline.rl.older.sample_batch import SampleBatch
 from syncline.rl.returns.gae import gae
 from syncline.rl.returns.n_step import discounted_returns
+from syncline.rl.value_types import Tree
 
 
 class Postprocessing:
@@ -20,7 +21,7 @@ class Postprocessing:
     VALUE_TARGETS = Columns.VALUE_TARGETS
 
 
-def discount_cumsum(x: Any, gamma: float) -> np.ndarray:
+def discount_cumsum(x: Tree, gamma: float) -> np.ndarray:
     """Return the discounted sums of the following values, [T]."""
     rewards = np.asarray(x, np.float32)[:, None]
     return discounted_returns(rewards, np.zeros(rewards.shape, bool), gamma)[:, 0]

@@ -10,6 +10,7 @@ import numpy as np
 
 from syncline.rl.columns.trees import Tree, first_leaf, leaves, map_tree, stack_trees
 from syncline.rl.runners.actions import actions_for_env, actions_from_env
+from syncline.rl.value_types import Space
 
 
 class Simplex(gym.Space[np.ndarray]):
@@ -34,7 +35,7 @@ class Simplex(gym.Space[np.ndarray]):
         drawn: np.ndarray = self.np_random.dirichlet(self.concentration, front)
         return drawn.astype(self.dtype)
 
-    def contains(self, x: Any) -> bool:
+    def contains(self, x: Tree) -> bool:
         """Return True for a vector of this space."""
         array = np.asarray(x)
         close = np.allclose(array.sum(-1), 1.0, rtol=1e-3, atol=1e-3)
@@ -46,33 +47,33 @@ def unsquash_action(action: Tree, action_space_struct: Any) -> Tree:
     return _apply(action, action_space_struct, normalize=True, clip=False)
 
 
-def clip_action(action: Tree, action_space: Any) -> Tree:
+def clip_action(action: Tree, action_space: Space) -> Tree:
     """Return actions, clipped to the bounds of a space."""
     return _apply(action, action_space, normalize=False, clip=True)
 
 
-def normalize_action(action: Any, action_space_struct: Any) -> Any:
+def normalize_action(action: Tree, action_space_struct: Any) -> Any:
     """Return an action of a Box as one in [-1, 1]."""
     function = actions_from_env(as_space(action_space_struct), normalize=True)
     return action if function is None else function(action)[0]
 
 
-def _apply(action: Tree, space: Any, **options: bool) -> Tree:
+def _apply(action: Tree, space: Space, **options: bool) -> Tree:
     function = actions_for_env(as_space(space), **options)
     return action if function is None else function(map_tree(np.asarray, action))
 
 
-def as_space(struct: Any) -> gym.Space[Any]:
+def as_space(struct: Any) -> Space:
     """Return a dict or tuple of spaces as a space."""
     if isinstance(struct, dict):
         return gym.spaces.Dict({key: as_space(each) for key, each in struct.items()})
     if isinstance(struct, (tuple, list)):
         return gym.spaces.Tuple([as_space(each) for each in struct])
-    space: gym.Space[Any] = struct
+    space: Space = struct
     return space
 
 
-def get_base_struct_from_space(space: gym.Space[Any]) -> Any:
+def get_base_struct_from_space(space: Space) -> Any:
     """Return a space as dicts and tuples of spaces."""
     if isinstance(space, gym.spaces.Dict):
         return {key: get_base_struct_from_space(each) for key, each in space.spaces.items()}
@@ -81,18 +82,18 @@ def get_base_struct_from_space(space: gym.Space[Any]) -> Any:
     return space
 
 
-def flatten_space(space: gym.Space[Any]) -> list[gym.Space[Any]]:
+def flatten_space(space: Space) -> list[Space]:
     """Return the leaves of a space, in order."""
-    found: list[gym.Space[Any]] = leaves(get_base_struct_from_space(space))
+    found: list[Space] = leaves(get_base_struct_from_space(space))
     return found
 
 
-def is_composite_space(space: gym.Space[Any]) -> bool:
+def is_composite_space(space: Space) -> bool:
     """Return True for a Dict or Tuple."""
     return isinstance(space, (gym.spaces.Dict, gym.spaces.Tuple))
 
 
-def get_original_space(space: gym.Space[Any]) -> gym.Space[Any]:
+def get_original_space(space: Space) -> Space:
     """Return the space from which a flat one was made, or the space itself."""
     original: Space = getattr(space, "original_space", space)
     return original
@@ -105,7 +106,7 @@ def flatten_to_single_ndarray(input_: Any) -> np.ndarray:
     return np.concatenate([np.asarray(leaf).reshape(-1) for leaf in leaves(input_)])
 
 
-def batch(list_of_structs: Sequence[Tree], **_: Any) -> Tree:
+def batch(list_of_structs: Sequence[Tree], **_: object) -> Tree:
     """Return a list of items as a tree of arrays with a first dimension."""
     if not list_of_structs:
         raise ValueError("batch() got an empty list: there is nothing to stack.")
@@ -119,17 +120,17 @@ def unbatch(batches_struct: Tree) -> list[Tree]:
 
 
 def get_dummy_batch_for_space(
-    space: gym.Space[Any],
+    space: Space,
     batch_size: int = 32,
     *,
     fill_value: float | str = 0.0,
     time_size: int | None = None,
-    **_: Any,
+    **_: object,
 ) -> Tree:
     """Return a batch of a space: random with the fill value "random", else of one value."""
     front = (batch_size,) if time_size is None else (batch_size, time_size)
 
-    def filled(leaf: Any) -> np.ndarray:
+    def filled(leaf: Tree) -> np.ndarray:
         if fill_value == "random":
             count = int(np.prod(front))
             drawn = np.stack([np.asarray(leaf.sample()) for _ in range(count)])

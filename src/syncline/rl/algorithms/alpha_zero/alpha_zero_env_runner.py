@@ -23,6 +23,7 @@ from syncline.rl.metrics.names import DEFAULT_MODULE_ID
 from syncline.rl.modules.rl_module import MultiRLModule
 from syncline.rl.runners.noise import generator, seed_or_random
 from syncline.rl.runners.sample import EpisodeResult, Sample, SampleTimes
+from syncline.rl.value_types import Space, StateDict
 
 MCTS_POLICIES = "mcts_policies"
 """Column of the search policies, [B, A]."""
@@ -65,7 +66,7 @@ class AlphaZeroEnvRunner:
         config: AlgorithmConfig,
         worker_index: int = 0,
         clock: Callable[[], float] = time.perf_counter,
-        **_: Any,
+        **_: object,
     ) -> None:
         self.config: Any = config
         self.worker_index = worker_index
@@ -91,7 +92,7 @@ class AlphaZeroEnvRunner:
         """The environment, as a list."""
         return [self.simulator.env]
 
-    def get_spaces(self) -> dict[str, tuple[Any, Any]]:
+    def get_spaces(self) -> dict[str, tuple[Space, Space]]:
         """Return observation and action space by module id."""
         simulator = self.simulator
         return {DEFAULT_MODULE_ID: (simulator.observation_space, simulator.action_space)}
@@ -126,7 +127,7 @@ class AlphaZeroEnvRunner:
         )
 
     def sample_complete(
-        self, least_steps: int, *, threshold: float | None = None, **_: Any
+        self, least_steps: int, *, threshold: float | None = None, **_: object
     ) -> Sample:
         """Play until finished games have `least_steps` moves; the next call continues the others.
 
@@ -246,7 +247,7 @@ class AlphaZeroEnvRunner:
 
     # -- state
 
-    def set_weights(self, weights: dict[str, Any], version: int) -> None:
+    def set_weights(self, weights: StateDict, version: int) -> None:
         """Set the weights of the module, by module id."""
         for module_id, state in weights.items():
             self.module[module_id].set_state(state)
@@ -256,7 +257,7 @@ class AlphaZeroEnvRunner:
         """Return the games in progress with their random states."""
         return {"games": copy.deepcopy(self._games)}
 
-    def set_state(self, state: dict[str, Any]) -> bool:
+    def set_state(self, state: StateDict) -> bool:
         """Continue with the games of `get_state`."""
         self._games = copy.deepcopy(state["games"])
         return True

@@ -17,6 +17,7 @@ from gymnasium import spaces
 from syncline.rl.envs.env_errors import EnvError
 from syncline.rl.envs.env_state import get_env_state, set_env_state
 from syncline.rl.envs.multi_agent_env import ALL_AGENTS, MultiAgentEnv, all_agents
+from syncline.rl.value_types import Tree
 
 OBS, ACTION_MASK = "obs", "action_mask"
 """Keys of dict observations."""
@@ -117,7 +118,7 @@ class Simulator:
         return self._position(obs.get(player, position.obs), player, reward, over, returns)
 
     def _position(
-        self, obs: Any, player: Any, reward: float, over: bool, returns: dict[Any, float]
+        self, obs: Tree, player: Any, reward: float, over: bool, returns: dict[Any, float]
     ) -> Position:
         return Position(
             state=None if over else self._get_state(),
@@ -129,7 +130,7 @@ class Simulator:
             returns=returns,
         )
 
-    def _mask(self, obs: Any) -> np.ndarray:
+    def _mask(self, obs: Tree) -> np.ndarray:
         if not self._has_mask:
             return np.ones(self.num_actions, bool)
         mask: np.ndarray = np.asarray(obs[ACTION_MASK]) > 0

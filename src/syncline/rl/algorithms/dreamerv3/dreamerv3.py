@@ -17,6 +17,8 @@ from syncline.rl.algorithms.dreamerv3.torch.dreamerv3_torch_learner import Dream
 from syncline.rl.algorithms.dreamerv3.torch.dreamerv3_torch_rl_module import DreamerV3TorchRLModule
 from syncline.rl.algorithms.dreamerv3.torch.networks import model_size
 from syncline.rl.checkpointable import StateDict
+from syncline.rl.config.algorithm_config import AlgorithmConfig
+from syncline.rl.config.learning import LearningRate
 from syncline.rl.config.section import NotProvided
 from syncline.rl.metrics.names import TIMERS
 from syncline.rl.modules.rl_module import RLModuleSpec
@@ -43,9 +45,9 @@ class DreamerV3Config(OffPolicyConfig):
     train_critic: bool = True
     train_actor: bool = True
     intrinsic_rewards_scale: float = 0.1
-    world_model_lr: Any = 1e-4
-    actor_lr: Any = 3e-5
-    critic_lr: Any = 3e-5
+    world_model_lr: LearningRate = 1e-4
+    actor_lr: LearningRate = 3e-5
+    critic_lr: LearningRate = 3e-5
     world_model_grad_clip_by_global_norm: float = 1000.0
     critic_grad_clip_by_global_norm: float = 100.0
     actor_grad_clip_by_global_norm: float = 100.0
@@ -79,9 +81,9 @@ class DreamerV3Config(OffPolicyConfig):
         train_critic: bool = NotProvided,
         train_actor: bool = NotProvided,
         intrinsic_rewards_scale: float = NotProvided,
-        world_model_lr: Any = NotProvided,
-        actor_lr: Any = NotProvided,
-        critic_lr: Any = NotProvided,
+        world_model_lr: LearningRate = NotProvided,
+        actor_lr: LearningRate = NotProvided,
+        critic_lr: LearningRate = NotProvided,
         world_model_grad_clip_by_global_norm: float = NotProvided,
         critic_grad_clip_by_global_norm: float = NotProvided,
         actor_grad_clip_by_global_norm: float = NotProvided,
@@ -219,7 +221,7 @@ class DreamerV3(OffPolicyAlgorithm):
         """Return the default options."""
         return DreamerV3Config()
 
-    def _build(self, config: Any) -> None:
+    def _build(self, config: AlgorithmConfig) -> None:
         super()._build(config)
         self._replayed = 0
         self._sampled_since_start = 0

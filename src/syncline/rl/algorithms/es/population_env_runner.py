@@ -20,6 +20,7 @@ from syncline.core.refs import ObjectRef
 from syncline.rl.columns.trees import map_tree, stack_trees
 from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.runners.single_agent_env_runner import SingleAgentEnvRunner
+from syncline.rl.value_types import Tree
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +146,7 @@ class _Episode:
     def __init__(self, place: int, job: Job, now: float) -> None:
         self.place = place
         self.job = job
-        self.obs: Any = None
+        self.obs: Tree = None
         self.episode_return = 0.0
         self.length = 0
         self.is_over = False

@@ -12,6 +12,7 @@ from syncline.rl.algorithms.iql.torch.iql_torch_learner import (
 )
 from syncline.rl.algorithms.marwil.marwil import MARWIL, MARWILConfig
 from syncline.rl.columns.names import Columns
+from syncline.rl.config.learning import LearningRate
 from syncline.rl.config.section import NotProvided
 from syncline.rl.modules.rl_module import RLModuleSpec
 from syncline.rl.modules.torch.catalog import Catalog
@@ -24,8 +25,8 @@ class IQLConfig(MARWILConfig):
 
     twin_q: bool = True
     expectile: float = 0.8
-    actor_lr: Any = 3e-4
-    critic_lr: Any = 3e-4
+    actor_lr: LearningRate = 3e-4
+    critic_lr: LearningRate = 3e-4
     value_lr: Any = 3e-4
     target_network_update_freq: int = 0
     tau: float = 1.0
@@ -42,8 +43,8 @@ class IQLConfig(MARWILConfig):
         *,
         twin_q: bool = NotProvided,
         expectile: float = NotProvided,
-        actor_lr: Any = NotProvided,
-        critic_lr: Any = NotProvided,
+        actor_lr: LearningRate = NotProvided,
+        critic_lr: LearningRate = NotProvided,
         value_lr: Any = NotProvided,
         target_network_update_freq: int = NotProvided,
         tau: float = NotProvided,

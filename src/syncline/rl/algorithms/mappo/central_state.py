@@ -18,6 +18,7 @@ from syncline.rl.envs.multi_agent_env import (
     all_agents,
 )
 from syncline.rl.envs.registry import EnvMaker, resolve_env
+from syncline.rl.value_types import Space
 
 OBS, STATE, ACTION_MASK = "obs", ENV_STATE, "action_mask"
 """Keys of observations."""
@@ -58,7 +59,7 @@ class CentralStateEnv(MultiAgentEnv):
         self._latest = np.zeros(size, np.float32)
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
     ) -> tuple[MultiAgentDict, MultiAgentDict]:
         obs, infos = self.inner.reset(seed=seed, options=options)
         self._latest = np.zeros(self._size, np.float32)
@@ -116,7 +117,7 @@ def _make_with_state(maker: EnvMaker, context: EnvContext) -> MultiAgentEnv:
     return CentralStateEnv(env)
 
 
-def _has_parts(space: Any) -> bool:
+def _has_parts(space: Space) -> bool:
     return isinstance(space, spaces.Dict) and OBS in space.spaces
 
 

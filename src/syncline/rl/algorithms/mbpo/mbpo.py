@@ -21,6 +21,7 @@ from syncline.rl.algorithms.mbpo.transitions import ImaginedTransitions, RealTra
 from syncline.rl.algorithms.sac.sac import SAC, SACConfig
 from syncline.rl.checkpointable import StateDict
 from syncline.rl.columns.names import Columns
+from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.config.schedule import Schedule
 from syncline.rl.config.section import NotProvided
 from syncline.rl.metrics.names import DEFAULT_MODULE_ID, TIMERS
@@ -130,7 +131,7 @@ class MBPO(SAC):
         """Return the default options."""
         return MBPOConfig()
 
-    def _build(self, config: Any) -> None:
+    def _build(self, config: AlgorithmConfig) -> None:
         super()._build(config)
         obs_space, self._action_space = self._spaces[DEFAULT_MODULE_ID]
         if not isinstance(obs_space, gym.spaces.Box) or len(obs_space.shape) != 1:

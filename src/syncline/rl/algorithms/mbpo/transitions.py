@@ -9,6 +9,7 @@ import numpy as np
 
 from syncline.rl.buffers.replay_columns import N_STEP, WEIGHTS, ReplayColumns
 from syncline.rl.columns.names import Columns
+from syncline.rl.value_types import StateDict
 
 NAMES = (
     Columns.OBS,
@@ -79,7 +80,7 @@ class ImaginedTransitions:
         rows = random.integers(len(self), size=count)
         return {name: column[rows] for name, column in self._columns.items()}
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> StateDict:
         """Return everything that later draws depend on."""
         return {"capacity": self.capacity, "added": self._added, "columns": self._columns}
 

@@ -12,6 +12,7 @@ import numpy as np
 from syncline.rl.columns.fragment import Fragment
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree, map_tree, stack_trees
+from syncline.rl.value_types import StateDict
 
 Steps = dict[str, Tree]
 """Columns [t, …] of consecutive steps; `obs` of a complete episode has one more row."""
@@ -96,7 +97,7 @@ class EpisodeStore:
         found[Columns.LOSS_MASK] = np.arange(longest) < lengths[:, None]
         return found
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> StateDict:
         """Return everything that the next draws depend on."""
         return {
             "episodes": list(self._episodes),

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from syncline.rl.algorithm.off_policy import OffPolicyAlgorithm, OffPolicyConfig
 from syncline.rl.algorithms.sac.torch.sac_torch_learner import SACTorchLearner
 from syncline.rl.algorithms.sac.torch.sac_torch_module import DefaultSACTorchRLModule
+from syncline.rl.config.learning import LearningRate
 from syncline.rl.config.section import NotProvided
 from syncline.rl.modules.rl_module import RLModuleSpec
 from syncline.rl.modules.torch.catalog import Catalog
@@ -21,9 +22,9 @@ class SACConfig(OffPolicyConfig):
     """Options of SAC."""
 
     twin_q: bool = True
-    actor_lr: Any = 3e-5
-    critic_lr: Any = 3e-4
-    alpha_lr: Any = 3e-4
+    actor_lr: LearningRate = 3e-5
+    critic_lr: LearningRate = 3e-4
+    alpha_lr: LearningRate = 3e-4
     initial_alpha: float = 1.0
     target_entropy: float | str = "auto"
     q_model_config: dict[str, Any] = {}
@@ -52,9 +53,9 @@ class SACConfig(OffPolicyConfig):
         self: ConfigT,
         *,
         twin_q: bool = NotProvided,
-        actor_lr: Any = NotProvided,
-        critic_lr: Any = NotProvided,
-        alpha_lr: Any = NotProvided,
+        actor_lr: LearningRate = NotProvided,
+        critic_lr: LearningRate = NotProvided,
+        alpha_lr: LearningRate = NotProvided,
         initial_alpha: float = NotProvided,
         target_entropy: float | str = NotProvided,
         q_model_config: dict[str, Any] = NotProvided,

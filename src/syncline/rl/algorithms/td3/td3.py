@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from syncline.rl.algorithm.off_policy import OffPolicyAlgorithm, OffPolicyConfig
 from syncline.rl.algorithms.td3.torch.td3_torch_learner import TD3TorchLearner
 from syncline.rl.algorithms.td3.torch.td3_torch_module import DefaultTD3TorchRLModule
+from syncline.rl.config.learning import LearningRate
 from syncline.rl.config.schedule import Schedule
 from syncline.rl.config.section import NotProvided
 from syncline.rl.modules.rl_module import RLModuleSpec
@@ -27,8 +28,8 @@ class TD3Config(OffPolicyConfig):
     target_noise: float = 0.2
     target_noise_clip: float = 0.5
     exploration_noise: Any = 0.1
-    actor_lr: Any = 1e-3
-    critic_lr: Any = 1e-3
+    actor_lr: LearningRate = 1e-3
+    critic_lr: LearningRate = 1e-3
     l2_reg: float = 0.0
 
     def __init__(self, algo_class: type | None = None) -> None:
@@ -51,8 +52,8 @@ class TD3Config(OffPolicyConfig):
         target_noise: float = NotProvided,
         target_noise_clip: float = NotProvided,
         exploration_noise: Any = NotProvided,
-        actor_lr: Any = NotProvided,
-        critic_lr: Any = NotProvided,
+        actor_lr: LearningRate = NotProvided,
+        critic_lr: LearningRate = NotProvided,
         l2_reg: float = NotProvided,
         **kwargs: Any,
     ) -> ConfigT:

@@ -15,6 +15,7 @@ from syncline.rl.columns.trees import map_tree, stack_trees
 from syncline.rl.connectors.agent_spaces import space_of_agent
 from syncline.rl.connectors.connector import Batch, batch_key
 from syncline.rl.connectors.to_module.items import MEMORIZED, DefaultConnector, module_of
+from syncline.rl.episodes.episode_type import EpisodeType
 from syncline.rl.runners.actions import ToEnv, actions_for_env
 
 
@@ -26,8 +27,8 @@ class UnBatchToIndividualItems(DefaultConnector):
         *,
         batch: Batch,
         episodes: list[Any],
-        shared_data: dict[str, Any] | None = None,
-        **kwargs: Any,
+        shared_data: Batch | None = None,
+        **kwargs: object,
     ) -> Batch:
         """Split all columns; with several modules, the columns of each."""
         memorized = (shared_data or {}).get(MEMORIZED)
@@ -95,7 +96,7 @@ class NormalizeAndClipActions(DefaultConnector):
         *,
         normalize_actions: bool,
         clip_actions: bool,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         super().__init__(input_observation_space, input_action_space, **kwargs)
         self.normalize_actions = normalize_actions
@@ -144,7 +145,9 @@ class ListifyDataForVectorEnv(DefaultConnector):
                 made[name] = listed
         return made
 
-    def _by_agent(self, items: dict[Any, list[Any]], episodes: list[Any]) -> list[dict[Any, Any]]:
+    def _by_agent(
+        self, items: dict[Any, list[Any]], episodes: list[EpisodeType]
+    ) -> list[dict[Any, Any]]:
         places = {episode.id_: place for place, episode in enumerate(episodes)}
         made: list[dict[Any, Any]] = [{} for _ in episodes]
         for (episode_id, agent, _), values in items.items():

@@ -27,8 +27,8 @@ class AddOneTsToEpisodesAndTruncate(DefaultConnector):
         *,
         batch: Batch,
         episodes: list[Any],
-        shared_data: dict[str, Any] | None = None,
-        **kwargs: Any,
+        shared_data: Batch | None = None,
+        **kwargs: object,
     ) -> Batch:
         """Extend the episodes, and add the masks of ends and of real steps."""
         singles = list(self.single_agent_episode_iterator(episodes, agents_that_stepped_only=False))
@@ -97,7 +97,7 @@ class AddColumnsFromEpisodesToTrainBatch(DefaultConnector):
 class AddNextObservationsFromEpisodesToTrainBatch(ConnectorV2):
     """Adds the observation after each step as `new_obs`."""
 
-    def __call__(self, *, batch: Batch, episodes: list[Any], **kwargs: Any) -> Batch:
+    def __call__(self, *, batch: Batch, episodes: list[Any], **kwargs: object) -> Batch:
         """Add the column unless the batch has it."""
         if Columns.NEXT_OBS in batch:
             return batch
@@ -111,7 +111,7 @@ class AddNextObservationsFromEpisodesToTrainBatch(ConnectorV2):
 class AddInfosFromEpisodesToTrainBatch(ConnectorV2):
     """Adds the info before each step as `infos`."""
 
-    def __call__(self, *, batch: Batch, episodes: list[Any], **kwargs: Any) -> Batch:
+    def __call__(self, *, batch: Batch, episodes: list[Any], **kwargs: object) -> Batch:
         """Add the column unless the batch has it."""
         if Columns.INFOS in batch:
             return batch
@@ -135,13 +135,13 @@ class ComputeReturnsToGo(ConnectorV2):
         input_action_space: Any = None,
         *,
         gamma: float,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         super().__init__(input_observation_space, input_action_space, **kwargs)
         self.gamma = gamma
         self._kwargs = {"gamma": gamma}
 
-    def __call__(self, *, batch: Batch, episodes: list[Any], **kwargs: Any) -> Batch:
+    def __call__(self, *, batch: Batch, episodes: list[Any], **kwargs: object) -> Batch:
         """Add the column."""
         for episode in self.single_agent_episode_iterator(episodes, agents_that_stepped_only=False):
             rewards = np.asarray(episode.get_rewards(), np.float32)[:, None]

@@ -16,6 +16,9 @@ from syncline.rl.columns.names import Columns
 from syncline.rl.connectors.agent_spaces import for_each_agent
 from syncline.rl.connectors.connector import Batch, ConnectorV2, batch_key
 from syncline.rl.connectors.to_module.items import module_of
+from syncline.rl.episodes.episode_type import EpisodeType
+from syncline.rl.modules.rl_module import RLModule
+from syncline.rl.value_types import Space
 
 
 class FrameStacking(ConnectorV2):
@@ -50,7 +53,7 @@ class FrameStacking(ConnectorV2):
         }
 
     def recompute_output_observation_space(
-        self, input_observation_space: Any, input_action_space: Any
+        self, input_observation_space: Space | None, input_action_space: Space | None
     ) -> Any:
         """Return the space with a last axis that is `num_frames` times as long."""
         if self._whole:
@@ -59,7 +62,7 @@ class FrameStacking(ConnectorV2):
             self._stacked_space, input_observation_space, multi_agent=self._multi_agent
         )
 
-    def _stacked_space(self, space: Any) -> gym.spaces.Box:
+    def _stacked_space(self, space: Space) -> gym.spaces.Box:
         if not isinstance(space, gym.spaces.Box) or not space.shape:
             raise ValueError(
                 f"Frames of {space} cannot be stacked: only arrays can. Put FlattenObservations "
@@ -72,7 +75,7 @@ class FrameStacking(ConnectorV2):
         )
 
     def __call__(
-        self, *, rl_module: Any, batch: Batch, episodes: list[Any], **kwargs: Any
+        self, *, rl_module: RLModule, batch: Batch, episodes: list[Any], **kwargs: object
     ) -> Batch:
         """Add the stacked observations to the batch."""
         for episode in self.single_agent_episode_iterator(
@@ -85,7 +88,7 @@ class FrameStacking(ConnectorV2):
                 self.add_n_batch_items(batch, Columns.OBS, stacked, len(stacked), episode)
         return batch
 
-    def _is_stacked(self, rl_module: Any, episode: Any) -> bool:
+    def _is_stacked(self, rl_module: RLModule, episode: EpisodeType) -> bool:
         """Return True if the observations already have the module's shape."""
         module = module_of(rl_module, batch_key(episode))
         space = getattr(module, "observation_space", None)

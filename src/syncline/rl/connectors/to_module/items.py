@@ -16,6 +16,7 @@ from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree, first_leaf, map_tree, stack_trees
 from syncline.rl.connectors.connector import Batch, ConnectorV2, batch_key
 from syncline.rl.metrics.names import DEFAULT_MODULE_ID
+from syncline.rl.modules.rl_module import RLModule
 from syncline.suggestions import did_you_mean
 
 MEMORIZED = "memorized_map_structure"
@@ -41,12 +42,12 @@ class AddObservationsFromEpisodesToBatch(DefaultConnector):
         input_action_space: Any = None,
         *,
         as_learner_connector: bool = False,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         super().__init__(input_observation_space, input_action_space, **kwargs)
         self._whole = as_learner_connector
 
-    def __call__(self, *, batch: Batch, episodes: list[Any], **kwargs: Any) -> Batch:
+    def __call__(self, *, batch: Batch, episodes: list[Any], **kwargs: object) -> Batch:
         """Add the column unless the batch has it."""
         if Columns.OBS in batch:
             return batch
@@ -77,7 +78,7 @@ class AddTimeDimToBatchAndZeroPad(DefaultConnector):
         input_action_space: Any = None,
         *,
         as_learner_connector: bool = False,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         super().__init__(input_observation_space, input_action_space, **kwargs)
         self._whole = as_learner_connector
@@ -85,11 +86,11 @@ class AddTimeDimToBatchAndZeroPad(DefaultConnector):
     def __call__(
         self,
         *,
-        rl_module: Any,
+        rl_module: RLModule,
         batch: Batch,
         episodes: list[Any],
-        shared_data: dict[str, Any] | None = None,
-        **kwargs: Any,
+        shared_data: Batch | None = None,
+        **kwargs: object,
     ) -> Batch:
         """Change the columns of episodes whose module has a state."""
         if self._whole and not (shared_data or {}).get(MASK_ADDED):
@@ -135,13 +136,13 @@ class AddStatesFromEpisodesToBatch(DefaultConnector):
         input_action_space: Any = None,
         *,
         as_learner_connector: bool = False,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         super().__init__(input_observation_space, input_action_space, **kwargs)
         self._whole = as_learner_connector
 
     def __call__(
-        self, *, rl_module: Any, batch: Batch, episodes: list[Any], **kwargs: Any
+        self, *, rl_module: RLModule, batch: Batch, episodes: list[Any], **kwargs: object
     ) -> Batch:
         """Add the column."""
         if Columns.STATE_IN in batch:
@@ -197,7 +198,7 @@ class AgentToModuleMapping(DefaultConnector):
         rl_module_specs: Collection[str],
         agent_to_module_mapping_fn: Callable[..., str],
         as_learner_connector: bool = False,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         super().__init__(input_observation_space, input_action_space, **kwargs)
         self._modules = list(rl_module_specs)
@@ -208,8 +209,8 @@ class AgentToModuleMapping(DefaultConnector):
         *,
         batch: Batch,
         episodes: list[Any],
-        shared_data: dict[str, Any] | None = None,
-        **kwargs: Any,
+        shared_data: Batch | None = None,
+        **kwargs: object,
     ) -> Batch:
         """Group all columns with keys of agents.
 
@@ -257,7 +258,7 @@ class BatchIndividualItems(DefaultConnector):
         input_action_space: Any = None,
         *,
         multi_agent: bool = False,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         super().__init__(input_observation_space, input_action_space, **kwargs)
         self._multi_agent = multi_agent
@@ -265,11 +266,11 @@ class BatchIndividualItems(DefaultConnector):
     def __call__(
         self,
         *,
-        rl_module: Any,
+        rl_module: RLModule,
         batch: Batch,
         episodes: list[Any],
-        shared_data: dict[str, Any] | None = None,
-        **kwargs: Any,
+        shared_data: Batch | None = None,
+        **kwargs: object,
     ) -> Batch:
         """Stack all columns except infos; for a learner, under the id of the single module."""
         if self._multi_agent:
@@ -316,7 +317,7 @@ def max_seq_len(module: Any) -> int:
     return int(module.model_config.get("max_seq_len", 20))
 
 
-def as_array(leaf: Any) -> np.ndarray:
+def as_array(leaf: Tree) -> np.ndarray:
     """Return an array or a tensor as an array."""
     found: np.ndarray = leaf.detach().cpu().numpy() if hasattr(leaf, "detach") else np.asarray(leaf)
     return found
@@ -336,7 +337,7 @@ def sequences_of(items: Iterable[Tree], length: int) -> list[Tree]:
     def piece(start: int) -> Tree:
         part = [map_tree(np.asarray, item) for item in listed[start : start + length]]
 
-        def padded(arrays: Any) -> np.ndarray:
+        def padded(arrays: Tree) -> np.ndarray:
             stacked = np.stack(arrays)
             missing = np.zeros((length - len(stacked), *stacked.shape[1:]), stacked.dtype)
             return np.concatenate([stacked, missing])

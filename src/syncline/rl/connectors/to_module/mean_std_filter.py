@@ -18,6 +18,8 @@ from syncline.rl.columns.trees import leaves, map_tree, stack_trees
 from syncline.rl.connectors.agent_spaces import for_each_agent, space_of_agent
 from syncline.rl.connectors.connector import Batch, ConnectorV2
 from syncline.rl.connectors.to_module.preprocessors import write_newest
+from syncline.rl.episodes.episode_type import EpisodeType
+from syncline.rl.value_types import AgentID, Space
 
 SMALLEST_STD = 1e-8
 
@@ -93,7 +95,7 @@ class MeanStdFilter(ConnectorV2):
         de_std_to_one: bool = True,
         clip_by_value: float | None = 10.0,
         update_stats: bool = True,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         self._multi_agent = multi_agent
         self.de_mean_to_zero = de_mean_to_zero
@@ -114,14 +116,14 @@ class MeanStdFilter(ConnectorV2):
         }
 
     def recompute_output_observation_space(
-        self, input_observation_space: Any, input_action_space: Any
+        self, input_observation_space: Space | None, input_action_space: Space | None
     ) -> Any:
         """Return the space with the bounds of the results."""
         return for_each_agent(
             self._filtered, input_observation_space, multi_agent=self._multi_agent
         )
 
-    def _filtered(self, space: Any) -> Any:
+    def _filtered(self, space: Space) -> Any:
         if isinstance(space, gym.spaces.Dict):
             return gym.spaces.Dict({k: self._filtered(each) for k, each in space.spaces.items()})
         if isinstance(space, gym.spaces.Tuple):
@@ -141,7 +143,7 @@ class MeanStdFilter(ConnectorV2):
             self._filter(agent, each)
         return batch
 
-    def _filter(self, agent: Any, episodes: list[Any]) -> None:
+    def _filter(self, agent: AgentID, episodes: list[EpisodeType]) -> None:
         space = space_of_agent(self.input_observation_space, episodes[0], self._multi_agent)
         observations = stack_trees(
             np.stack, [map_tree(np.asarray, each.get_observations(-1)) for each in episodes]
@@ -179,7 +181,7 @@ class MeanStdFilter(ConnectorV2):
             made = np.clip(made, -self.clip_by_value, self.clip_by_value)
         return made.astype(np.float32)
 
-    def _of_agent(self, agent: Any, boxes: list[Any]) -> tuple[list[Moments], list[Moments]]:
+    def _of_agent(self, agent: AgentID, boxes: list[Any]) -> tuple[list[Moments], list[Moments]]:
         if agent not in self._merged:
             self._merged[agent] = [
                 Moments.of_none(() if box is None else box.shape) for box in boxes

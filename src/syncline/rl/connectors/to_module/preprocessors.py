@@ -16,6 +16,7 @@ from syncline.rl.columns.names import Columns
 from syncline.rl.connectors.agent_spaces import for_each_agent, space_of_agent
 from syncline.rl.connectors.connector import Batch, ConnectorV2
 from syncline.rl.connectors.to_module.items import items_of
+from syncline.rl.value_types import Space, Tree
 
 
 class SingleAgentObservationPreprocessor(ConnectorV2, abc.ABC):
@@ -34,7 +35,7 @@ class SingleAgentObservationPreprocessor(ConnectorV2, abc.ABC):
             episode: The agent's `SingleAgentEpisode`.
         """
 
-    def __call__(self, *, batch: Batch, episodes: list[Any], **kwargs: Any) -> Batch:
+    def __call__(self, *, batch: Batch, episodes: list[Any], **kwargs: object) -> Batch:
         """Replace the newest observation of each episode."""
         for episode in self.single_agent_episode_iterator(episodes):
             changed = self.preprocess(observation=episode.get_observations(-1), episode=episode)
@@ -60,7 +61,7 @@ class MultiAgentObservationPreprocessor(ConnectorV2, abc.ABC):
             episode: The `MultiAgentEpisode`.
         """
 
-    def __call__(self, *, batch: Batch, episodes: list[Any], **kwargs: Any) -> Batch:
+    def __call__(self, *, batch: Batch, episodes: list[Any], **kwargs: object) -> Batch:
         """Replace the newest observations of each episode.
 
         Raises:
@@ -110,7 +111,7 @@ class FlattenObservations(ConnectorV2):
         agent_ids: Collection[Any] | None = None,
         as_learner_connector: bool = False,
         keys_to_remove: Collection[str] | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         self._multi_agent = multi_agent
         self._agent_ids = agent_ids
@@ -125,7 +126,7 @@ class FlattenObservations(ConnectorV2):
         }
 
     def recompute_output_observation_space(
-        self, input_observation_space: Any, input_action_space: Any
+        self, input_observation_space: Space | None, input_action_space: Space | None
     ) -> Any:
         """Return the spaces of the vectors."""
         return for_each_agent(
@@ -135,11 +136,11 @@ class FlattenObservations(ConnectorV2):
             agent_ids=self._agent_ids,
         )
 
-    def _vector_space(self, space: Any) -> gym.spaces.Box:
+    def _vector_space(self, space: Space) -> gym.spaces.Box:
         size = gym.spaces.flatdim(self._without_keys(space))
         return gym.spaces.Box(-np.inf, np.inf, (size,), np.float32)
 
-    def _without_keys(self, space: Any) -> Any:
+    def _without_keys(self, space: Space) -> Any:
         if not self._left_out:
             return space
         if not isinstance(space, gym.spaces.Dict):
@@ -169,7 +170,7 @@ class FlattenObservations(ConnectorV2):
                 write_newest(episode, changed, gym.spaces.Box(-np.inf, np.inf, changed.shape))
         return batch
 
-    def _flat(self, space: Any, observation: Any) -> np.ndarray:
+    def _flat(self, space: Space, observation: Tree) -> np.ndarray:
         if self._left_out:
             observation = {
                 key: each for key, each in observation.items() if key not in self._left_out
@@ -198,7 +199,7 @@ class PrevActionsPrevRewards(ConnectorV2):
         multi_agent: bool = False,
         n_prev_actions: int = 1,
         n_prev_rewards: int = 1,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         self._multi_agent = multi_agent
         self.n_prev_actions = n_prev_actions
@@ -211,7 +212,7 @@ class PrevActionsPrevRewards(ConnectorV2):
         }
 
     def recompute_output_observation_space(
-        self, input_observation_space: Any, input_action_space: Any
+        self, input_observation_space: Space | None, input_action_space: Space | None
     ) -> Any:
         """Return the spaces of the Dicts."""
         if input_action_space is None:
@@ -223,7 +224,7 @@ class PrevActionsPrevRewards(ConnectorV2):
             multi_agent=self._multi_agent,
         )
 
-    def _extended(self, observation_space: Any, action_space: Any) -> gym.spaces.Dict:
+    def _extended(self, observation_space: Space, action_space: Space) -> gym.spaces.Dict:
         parts = {self.ORIG_OBS_KEY: observation_space}
         if self.n_prev_actions:
             size = gym.spaces.flatdim(action_space) * self.n_prev_actions
@@ -233,7 +234,7 @@ class PrevActionsPrevRewards(ConnectorV2):
             parts[self.PREV_REWARDS_KEY] = gym.spaces.Box(-np.inf, np.inf, shape, np.float32)
         return gym.spaces.Dict(parts)
 
-    def __call__(self, *, batch: Batch, episodes: list[Any], **kwargs: Any) -> Batch:
+    def __call__(self, *, batch: Batch, episodes: list[Any], **kwargs: object) -> Batch:
         """Extend the newest observation of each episode."""
         for episode in self.single_agent_episode_iterator(episodes):
             extended: dict[str, Any] = {self.ORIG_OBS_KEY: episode.get_observations(-1)}
@@ -248,7 +249,7 @@ class PrevActionsPrevRewards(ConnectorV2):
             write_newest(episode, extended, space)
         return batch
 
-    def _actions(self, episode: Any, space: Any) -> np.ndarray:
+    def _actions(self, episode: Any, space: Space) -> np.ndarray:
         size = gym.spaces.flatdim(space)
         known = episode.actions.len_incl_lookback()
         taken = [
@@ -269,7 +270,7 @@ def _last(buffer: Any, count: int, shape: tuple[int, ...]) -> np.ndarray:
 class WriteObservationsToEpisodes(ConnectorV2):
     """Writes the observations of the batch into the episodes as the newest ones."""
 
-    def __call__(self, *, batch: Batch, episodes: list[Any], **kwargs: Any) -> Batch:
+    def __call__(self, *, batch: Batch, episodes: list[Any], **kwargs: object) -> Batch:
         """Write the column.
 
         Raises:

@@ -7,13 +7,14 @@ from typing import Any
 from syncline.rl.columns.names import Columns
 from syncline.rl.connectors.connector import Batch
 from syncline.rl.connectors.to_module.items import DefaultConnector
+from syncline.rl.modules.rl_module import RLModule
 
 
 class GetActions(DefaultConnector):
     """Adds actions and their log-probabilities for modules that return distribution inputs."""
 
     def __call__(
-        self, *, rl_module: Any, batch: Batch, explore: bool | None = None, **kwargs: Any
+        self, *, rl_module: Any, batch: Batch, explore: bool | None = None, **kwargs: object
     ) -> Batch:
         """Add the columns, with several modules to the columns of each."""
         if not hasattr(rl_module, "rl_module_specs"):
@@ -24,7 +25,7 @@ class GetActions(DefaultConnector):
                 self._add(rl_module[module_id], columns, explore)
         return batch
 
-    def _add(self, module: Any, columns: Batch, explore: bool | None) -> None:
+    def _add(self, module: RLModule, columns: Batch, explore: bool | None) -> None:
         if Columns.ACTIONS in columns or Columns.ACTION_DIST_INPUTS not in columns:
             return
         if explore:

@@ -31,7 +31,7 @@ class GeneralAdvantageEstimation(DefaultConnector):
         *,
         gamma: float,
         lambda_: float,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         super().__init__(input_observation_space, input_action_space, **kwargs)
         self.gamma = gamma
@@ -39,7 +39,7 @@ class GeneralAdvantageEstimation(DefaultConnector):
         self._kwargs = {"gamma": gamma, "lambda_": lambda_}
 
     def __call__(
-        self, *, rl_module: Any, batch: Batch, episodes: list[Any], **kwargs: Any
+        self, *, rl_module: Any, batch: Batch, episodes: list[Any], **kwargs: object
     ) -> Batch:
         """Add the columns to every module that has a value function."""
         singles = list(self.single_agent_episode_iterator(episodes, agents_that_stepped_only=False))

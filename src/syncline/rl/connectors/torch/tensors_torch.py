@@ -30,7 +30,7 @@ class NumpyToTensor(DefaultConnector):
         as_learner_connector: bool = False,
         pin_memory: bool = False,
         device: Any = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         super().__init__(input_observation_space, input_action_space, **kwargs)
         self._pin = pin_memory
@@ -47,7 +47,7 @@ class NumpyToTensor(DefaultConnector):
             return {key: self._tensors(key, each) for key, each in column.items()}
         return map_tree(self._tensor, column)
 
-    def _tensor(self, leaf: Any) -> Any:
+    def _tensor(self, leaf: Tree) -> Any:
         if isinstance(leaf, torch.Tensor):
             return leaf.to(self._device)
         if self._pin and torch.cuda.is_available():
@@ -64,5 +64,5 @@ class TensorToNumpy(DefaultConnector):
         return made
 
 
-def _array(leaf: Any) -> Tree:
+def _array(leaf: Tree) -> Tree:
     return to_numpy(leaf) if isinstance(leaf, torch.Tensor) else leaf

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from syncline.rl.envs.examples.random_env import RandomEnv
+from syncline.rl.value_types import EnvConfig, Info, Space, Tree
 
 Step = tuple[Any, Any, bool, bool, dict[str, Any]]
 
@@ -19,7 +20,7 @@ class ActionMaskEnv(RandomEnv):
     Observations: `action_mask` and `observations`. At least one action is valid.
     """
 
-    def __init__(self, config: dict[str, Any] | None = None) -> None:
+    def __init__(self, config: EnvConfig | None = None) -> None:
         super().__init__(config)
         if not isinstance(self.action_space, spaces.Discrete):
             raise ValueError(f"action_space={self.action_space} must be Discrete.")
@@ -32,12 +33,12 @@ class ActionMaskEnv(RandomEnv):
         self.valid_actions: Any = None
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
+    ) -> tuple[Tree, Info]:
         obs, info = super().reset(seed=seed, options=options)
         return self._masked(obs), info
 
-    def step(self, action: Any) -> Step:
+    def step(self, action: Tree) -> Step:
         if not self.valid_actions[action]:
             raise ValueError(
                 f"The action {action} is not valid; the mask is {self.valid_actions.tolist()}."
@@ -45,7 +46,7 @@ class ActionMaskEnv(RandomEnv):
         obs, reward, terminated, truncated, info = super().step(action)
         return self._masked(obs), reward, terminated, truncated, info
 
-    def _masked(self, obs: Any) -> Any:
+    def _masked(self, obs: Tree) -> Any:
         mask = np.round(obs["action_mask"])
         if not mask.any():
             mask[int(self.np_random.integers(len(mask)))] = 1.0
@@ -60,7 +61,7 @@ class CorrelatedActionsEnv(gym.Env[Any, Any]):
     a1.
     """
 
-    def __init__(self, config: dict[str, Any] | None = None) -> None:
+    def __init__(self, config: EnvConfig | None = None) -> None:
         self.observation_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
         self.action_space = spaces.Tuple(
             [spaces.Discrete(3), spaces.Box(-2.0, 2.0, (1,), np.float32)]
@@ -68,13 +69,13 @@ class CorrelatedActionsEnv(gym.Env[Any, Any]):
         self.obs = np.zeros(1, np.float32)
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
+    ) -> tuple[Tree, Info]:
         super().reset(seed=seed)
         self.obs = self.np_random.uniform(-1.0, 1.0, 1).astype(np.float32)
         return self.obs, {}
 
-    def step(self, action: Any) -> Step:
+    def step(self, action: Tree) -> Step:
         first, second = action
         total = float(self.obs[0]) + float(first)
         reward = -abs(1.0 - total) - abs(total + float(second[0]))
@@ -88,7 +89,7 @@ class NestedSpaceRepeatAfterMeEnv(gym.Env[Any, Any]):
     (Tuple of a Discrete and a Dict with a Box), `episode_len` (100).
     """
 
-    def __init__(self, config: dict[str, Any] | None = None) -> None:
+    def __init__(self, config: EnvConfig | None = None) -> None:
         config = config or {}
         default = spaces.Tuple(
             [spaces.Discrete(2), spaces.Dict({"a": spaces.Box(-1.0, 1.0, (2,))})]
@@ -100,8 +101,8 @@ class NestedSpaceRepeatAfterMeEnv(gym.Env[Any, Any]):
         self.current_obs: Any = None
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
+    ) -> tuple[Tree, Info]:
         super().reset(seed=seed)
         if seed is not None:
             self.observation_space.seed(seed)
@@ -109,14 +110,14 @@ class NestedSpaceRepeatAfterMeEnv(gym.Env[Any, Any]):
         self.current_obs = self.observation_space.sample()
         return self.current_obs, {}
 
-    def step(self, action: Any) -> Step:
+    def step(self, action: Tree) -> Step:
         self.steps += 1
         reward = _match(self.action_space, action, self.current_obs)
         self.current_obs = self.observation_space.sample()
         return self.current_obs, reward, False, self.steps >= self.episode_len, {}
 
 
-def _match(space: Any, action: Any, wanted: Any) -> float:
+def _match(space: Space, action: Tree, wanted: Any) -> float:
     if isinstance(space, spaces.Dict):
         return sum(_match(each, action[key], wanted[key]) for key, each in space.items())
     if isinstance(space, spaces.Tuple):

@@ -10,6 +10,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.classic_control import CartPoleEnv
 
+from syncline.rl.value_types import EnvConfig, Info, Space, Tree
+
 Obs = dict[str, Any]
 Step = tuple[Any, Any, bool, bool, dict[str, Any]]
 
@@ -20,7 +22,7 @@ class CartPoleSparseRewards(gym.Env[Any, Any]):
     The observation has the keys `obs` and `action_mask`. A truncated episode has no reward.
     """
 
-    def __init__(self, config: dict[str, Any] | None = None) -> None:
+    def __init__(self, config: EnvConfig | None = None) -> None:
         self.env = gym.make("CartPole-v1")
         self.action_space = spaces.Discrete(2)
         self.observation_space = spaces.Dict(
@@ -29,13 +31,13 @@ class CartPoleSparseRewards(gym.Env[Any, Any]):
         self.running_reward = 0.0
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
     ) -> tuple[Obs, dict[str, Any]]:
         self.running_reward = 0.0
         obs, info = self.env.reset(seed=seed, options=options)
         return self._masked(obs), info
 
-    def step(self, action: Any) -> Step:
+    def step(self, action: Tree) -> Step:
         obs, reward, terminated, truncated, info = self.env.step(action)
         self.running_reward += float(reward)
         score = self.running_reward if terminated else 0.0
@@ -65,19 +67,19 @@ class CartPoleSparseRewards(gym.Env[Any, Any]):
             limit = limit.env
         return self.env.unwrapped, limit
 
-    def _masked(self, obs: Any) -> Obs:
+    def _masked(self, obs: Tree) -> Obs:
         return {"obs": obs, "action_mask": np.ones(2, np.int8)}
 
 
 class CartPoleWithDictObservationSpace(CartPoleEnv):
     """CartPole with observations in nested dicts and a tuple, and an additional random number."""
 
-    def __init__(self, config: dict[str, Any] | None = None) -> None:
+    def __init__(self, config: EnvConfig | None = None) -> None:
         super().__init__()
         box = self.observation_space
         assert isinstance(box, spaces.Box)
         low, high = box.low, box.high
-        self.observation_space: Any = spaces.Dict(
+        self.observation_space: Space = spaces.Dict(
             {
                 "x-pos": spaces.Box(low[0], high[0], (1,), np.float32),
                 "angular-pos": spaces.Dict(
@@ -96,17 +98,17 @@ class CartPoleWithDictObservationSpace(CartPoleEnv):
         )
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
+    ) -> tuple[Tree, Info]:
         obs, info = super().reset(seed=seed, options=options)
         return self._nested(obs), info
 
-    def step(self, action: Any) -> Step:
+    def step(self, action: Tree) -> Step:
         result: Step = super().step(action)  # type: ignore[no-untyped-call]
         obs, reward, terminated, truncated, info = result
         return self._nested(obs), reward, terminated, truncated, info
 
-    def _nested(self, obs: Any) -> Obs:
+    def _nested(self, obs: Tree) -> Obs:
         return {
             "x-pos": obs[:1],
             "angular-pos": {
@@ -141,13 +143,13 @@ class ParametricActionsCartPole(gym.Env[Any, Any]):
         self.places = [0, 1]
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
     ) -> tuple[Obs, dict[str, Any]]:
         super().reset(seed=seed)
         obs, info = self.wrapped.reset(seed=seed, options=options)
         return self._shuffled(obs), info
 
-    def step(self, action: Any) -> Step:
+    def step(self, action: Tree) -> Step:
         if action not in self.places:
             raise ValueError(
                 f"The action {action} is not available; the available ones are {self.places}."
@@ -175,7 +177,7 @@ class CartPoleCrashing(CartPoleEnv):
 
     def __init__(self, config: Any = None) -> None:
         super().__init__()
-        self.config: dict[str, Any] = {} if config is None else config
+        self.config: EnvConfig = {} if config is None else config
         self.worker_index = getattr(config, "worker_index", 0)
         self.vector_index = getattr(config, "vector_index", 0)
         self.timesteps = 0
@@ -184,15 +186,15 @@ class CartPoleCrashing(CartPoleEnv):
         time.sleep(self._drawn(self.config.get("init_time_s")))
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
+    ) -> tuple[Tree, Info]:
         self.timesteps = 0
         self._planned = {}
         self._misbehave("_reset", 0.0, "reset()")
         obs, info = super().reset(seed=seed, options=options)
         return obs, info
 
-    def step(self, action: Any) -> Step:
+    def step(self, action: Tree) -> Step:
         self.timesteps += 1
         self._misbehave("", 0.005, "step()")
         result: Step = super().step(action)  # type: ignore[no-untyped-call]

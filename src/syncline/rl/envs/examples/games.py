@@ -15,6 +15,7 @@ from syncline.rl.envs.multi_agent_env import (
     MultiAgentEnv,
     MultiAgentStep,
 )
+from syncline.rl.value_types import Space
 
 
 class TwoStepGame(MultiAgentEnv):
@@ -54,7 +55,7 @@ class TwoStepGame(MultiAgentEnv):
         self.action_spaces = dict.fromkeys([0, 1], self.action_space)
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
     ) -> tuple[MultiAgentDict, MultiAgentDict]:
         super().reset(seed=seed)
         self.state = 0
@@ -106,7 +107,7 @@ class TwoStepGameWithGroupedAgents(MultiAgentEnv):
         self.action_space = spaces.Dict(dict(self.action_spaces or {}))
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
     ) -> tuple[MultiAgentDict, MultiAgentDict]:
         return self.env.reset(seed=seed, options=options)
 
@@ -141,7 +142,7 @@ class GuessTheNumberGame(MultiAgentEnv):
         self.steps = 0
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
     ) -> tuple[MultiAgentDict, MultiAgentDict]:
         super().reset(seed=seed)
         self.steps, self.number = 0, None
@@ -211,7 +212,7 @@ class RockPaperScissors(MultiAgentEnv):
         self.num_moves = 0
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
     ) -> tuple[MultiAgentDict, MultiAgentDict]:
         super().reset(seed=seed)
         self.num_moves = 0
@@ -257,7 +258,7 @@ class TicTacToe(MultiAgentEnv):
         self.agents = ["player1", "player2"]
         super().__init__()
         self.with_mask = bool((config or {}).get("action_mask"))
-        fields: spaces.Space[Any] = spaces.Box(-1.0, 1.0, (9,), np.float32)
+        fields: Space = spaces.Box(-1.0, 1.0, (9,), np.float32)
         if self.with_mask:
             fields = spaces.Dict({"obs": fields, "action_mask": spaces.MultiBinary(9)})
         self.observation_spaces = dict.fromkeys(self.possible_agents, fields)
@@ -272,7 +273,7 @@ class TicTacToe(MultiAgentEnv):
         return "player2" if self.current_player == "player1" else "player1"
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
     ) -> tuple[MultiAgentDict, MultiAgentDict]:
         super().reset(seed=seed)
         self.board = np.zeros(9, np.float32)

@@ -8,6 +8,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from syncline.rl.value_types import EnvConfig, Info, Tree
+
 Step = tuple[Any, float, bool, bool, dict[str, Any]]
 
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
@@ -25,7 +27,7 @@ class ImageGrid(gym.Env[Any, Any]):
     `max_steps` (20).
     """
 
-    def __init__(self, config: dict[str, Any] | None = None) -> None:
+    def __init__(self, config: EnvConfig | None = None) -> None:
         config = config or {}
         self.size = int(config.get("size", 4))
         self.cell = int(config.get("cell", 2))
@@ -37,15 +39,15 @@ class ImageGrid(gym.Env[Any, Any]):
         self.steps = 0
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
+    ) -> tuple[Tree, Info]:
         super().reset(seed=seed)
         cells = self.np_random.choice(self.size**2, 2, replace=False)
         self.player, self.goal = (divmod(int(cell), self.size) for cell in cells)
         self.steps = 0
         return self.render(), {}
 
-    def step(self, action: Any) -> Step:
+    def step(self, action: Tree) -> Step:
         down, right = MOVES[int(action)]
         row, column = self.player
         last = self.size - 1

@@ -8,6 +8,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from syncline.rl.value_types import EnvConfig, Info, Tree
+
 Step = tuple[Any, Any, bool, bool, dict[str, Any]]
 
 ACTION_UP, ACTION_RIGHT, ACTION_DOWN, ACTION_LEFT = range(4)
@@ -19,7 +21,7 @@ class SimpleCorridor(gym.Env[Any, Any]):
     Actions: 0 for left, 1 for right. Configuration: `corridor_length` (10), at most 999.
     """
 
-    def __init__(self, config: dict[str, Any] | None = None) -> None:
+    def __init__(self, config: EnvConfig | None = None) -> None:
         self.action_space = spaces.Discrete(2)
         self.observation_space = spaces.Box(0.0, 999.0, (1,), np.float32)
         self.set_corridor_length((config or {}).get("corridor_length", 10))
@@ -32,13 +34,13 @@ class SimpleCorridor(gym.Env[Any, Any]):
         self.end_pos = length
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
+    ) -> tuple[Tree, Info]:
         super().reset(seed=seed)
         self.position = 0.0
         return self._obs(), {}
 
-    def step(self, action: Any) -> Step:
+    def step(self, action: Tree) -> Step:
         if action not in (0, 1):
             raise ValueError(f"The action {action!r} must be 0 or 1.")
         self.position = max(self.position + (1.0 if action else -1.0), 0.0)
@@ -64,13 +66,13 @@ class CliffWalkingWallEnv(gym.Env[Any, Any]):
         self.position = self.START
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
     ) -> tuple[int, dict[str, Any]]:
         super().reset(seed=seed)
         self.position = self.START
         return self.position, {}
 
-    def step(self, action: Any) -> Step:
+    def step(self, action: Tree) -> Step:
         row, column = divmod(self.position, self.COLUMNS)
         if action == ACTION_UP:
             row = max(row - 1, 0)

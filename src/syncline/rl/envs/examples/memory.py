@@ -9,24 +9,26 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.classic_control import CartPoleEnv, PendulumEnv
 
+from syncline.rl.value_types import EnvConfig, Info, Space, Tree
+
 Step = tuple[Any, Any, bool, bool, dict[str, Any]]
 
 
 class StatelessCartPole(CartPoleEnv):
     """CartPole with observations that lack both velocities. Episodes have no step limit."""
 
-    def __init__(self, config: dict[str, Any] | None = None) -> None:
+    def __init__(self, config: EnvConfig | None = None) -> None:
         super().__init__()
         high = np.array([self.x_threshold * 2, self.theta_threshold_radians * 2], np.float32)
-        self.observation_space: Any = spaces.Box(-high, high, dtype=np.float32)
+        self.observation_space: Space = spaces.Box(-high, high, dtype=np.float32)
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
+    ) -> tuple[Tree, Info]:
         obs, info = super().reset(seed=seed, options=options)
         return obs[[0, 2]], info
 
-    def step(self, action: Any) -> Step:
+    def step(self, action: Tree) -> Step:
         result: Step = super().step(action)  # type: ignore[no-untyped-call]
         obs, reward, terminated, truncated, info = result
         return obs[[0, 2]], reward, terminated, truncated, info
@@ -38,17 +40,17 @@ class StatelessPendulum(PendulumEnv):
     Configuration: `g` (10.0), acceleration of gravity.
     """
 
-    def __init__(self, config: dict[str, Any] | None = None) -> None:
+    def __init__(self, config: EnvConfig | None = None) -> None:
         super().__init__(g=(config or {}).get("g", 10.0))
-        self.observation_space: Any = spaces.Box(-1.0, 1.0, (2,), np.float32)
+        self.observation_space: Space = spaces.Box(-1.0, 1.0, (2,), np.float32)
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
+    ) -> tuple[Tree, Info]:
         obs, info = super().reset(seed=seed, options=options)
         return obs[:-1], info
 
-    def step(self, action: Any) -> Step:
+    def step(self, action: Tree) -> Step:
         result: Step = super().step(action)  # type: ignore[no-untyped-call]
         obs, reward, terminated, truncated, info = result
         return obs[:-1], reward, terminated, truncated, info
@@ -61,10 +63,10 @@ class RepeatAfterMeEnv(gym.Env[Any, Any]):
     numbers. Configuration: `continuous` (False), `repeat_delay` (1), `episode_len` (100).
     """
 
-    def __init__(self, config: dict[str, Any] | None = None) -> None:
+    def __init__(self, config: EnvConfig | None = None) -> None:
         config = config or {}
         self.continuous = bool(config.get("continuous", False))
-        self.observation_space: Any = (
+        self.observation_space: Space = (
             spaces.Box(-1.0, 1.0, (2,)) if self.continuous else spaces.Discrete(2)
         )
         self.action_space = self.observation_space
@@ -73,13 +75,13 @@ class RepeatAfterMeEnv(gym.Env[Any, Any]):
         self.history: list[Any] = []
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
+    ) -> tuple[Tree, Info]:
         super().reset(seed=seed)
         self.history = [np.zeros(2, np.float32) if self.continuous else 0] * self.delay
         return self._next_obs(), {}
 
-    def step(self, action: Any) -> Step:
+    def step(self, action: Tree) -> Step:
         wanted = self.history[-(1 + self.delay)]
         if self.continuous:
             reward = -float(np.abs(action - wanted).sum())
@@ -113,14 +115,14 @@ class RepeatInitialObsEnv(gym.Env[Any, Any]):
         self.num_steps = 0
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
+    ) -> tuple[Tree, Info]:
         super().reset(seed=seed)
         self.token = int(self.np_random.integers(2))
         self.num_steps = 0
         return self.token, {}
 
-    def step(self, action: Any) -> Step:
+    def step(self, action: Tree) -> Step:
         reward = 1 if action == self.token else -1
         self.num_steps += 1
         over = self.num_steps >= self.episode_len

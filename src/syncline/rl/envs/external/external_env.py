@@ -6,6 +6,8 @@ import threading
 import uuid
 from typing import Any
 
+from syncline.rl.value_types import Info, Tree
+
 
 class ExternalEnv(threading.Thread):
     """Base of simulators that request actions; implement `run`, which loops over episodes.
@@ -38,20 +40,18 @@ class ExternalEnv(threading.Thread):
         self._peer.start(episode_id, training_enabled)
         return episode_id
 
-    def get_action(self, episode_id: str, observation: Any) -> Any:
-        """Return the action for an observation, as the environment gets it."""
+    def get_action(self, episode_id: str, observation: Tree) -> Any:
+        """Return the action for an observation, ready for the environment."""
         return self._peer.act(episode_id, observation)
 
-    def log_action(self, episode_id: str, observation: Any, action: Any) -> None:
-        """Tell which action was taken for an observation without asking."""
+    def log_action(self, episode_id: str, observation: Tree, action: Tree) -> None:
+        """Report an action that the simulator chose for an observation."""
         self._peer.log_action(episode_id, observation, action)
 
-    def log_returns(
-        self, episode_id: str, reward: float, info: dict[str, Any] | None = None
-    ) -> None:
-        """Add a reward to that of the last action."""
+    def log_returns(self, episode_id: str, reward: float, info: Info | None = None) -> None:
+        """Add a reward to the last action."""
         self._peer.reward(episode_id, float(reward))
 
-    def end_episode(self, episode_id: str, observation: Any, *, truncated: bool = False) -> None:
+    def end_episode(self, episode_id: str, observation: Tree, *, truncated: bool = False) -> None:
         """End an episode with its last observation."""
         self._peer.end(episode_id, observation, truncated)

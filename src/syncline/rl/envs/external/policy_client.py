@@ -18,6 +18,7 @@ from syncline.rl.columns.trees import map_tree
 from syncline.rl.envs.external.message_server import Address
 from syncline.rl.envs.external.rllink import RLlink, get_rllink_message, send_rllink_message
 from syncline.rl.episodes.single_agent_episode import SingleAgentEpisode
+from syncline.rl.value_types import Info, Tree
 
 STEPS_PER_MESSAGE = 200
 
@@ -70,8 +71,8 @@ class PolicyClient:
             )
         return episode_id
 
-    def get_action(self, episode_id: str, observation: Any) -> Any:
-        """Return the action for an observation, as the environment gets it."""
+    def get_action(self, episode_id: str, observation: Tree) -> Any:
+        """Return the action for an observation, ready for the environment."""
         if self._local is not None:
             return self._local.act(episode_id, observation)
         answer = self._ask(
@@ -79,8 +80,8 @@ class PolicyClient:
         )
         return answer["action"]
 
-    def log_action(self, episode_id: str, observation: Any, action: Any) -> None:
-        """Tell which action the simulator took for an observation by itself.
+    def log_action(self, episode_id: str, observation: Tree, action: Tree) -> None:
+        """Report an action that the simulator chose for an observation.
 
         Only off-policy algorithms can learn from it, because its probability is unknown.
         """
@@ -95,7 +96,7 @@ class PolicyClient:
         )
 
     def log_returns(
-        self, episode_id: str, reward: float, info: dict[str, Any] | None = None, **_: Any
+        self, episode_id: str, reward: float, info: Info | None = None, **_: object
     ) -> None:
         """Add a reward to the last action."""
         if self._local is not None:
@@ -103,7 +104,7 @@ class PolicyClient:
         else:
             self._tell(RLlink.LOG_RETURNS, episode_id=episode_id, reward=float(reward))
 
-    def end_episode(self, episode_id: str, observation: Any, *, truncated: bool = False) -> None:
+    def end_episode(self, episode_id: str, observation: Tree, *, truncated: bool = False) -> None:
         """End an episode with its last observation."""
         if self._local is not None:
             self._local.end(episode_id, observation, truncated)
@@ -178,7 +179,7 @@ class _LocalInference:
         """Begin an episode."""
         self._episodes[episode_id] = _Running(episode_id, training)
 
-    def act(self, episode_id: str, observation: Any) -> Any:
+    def act(self, episode_id: str, observation: Tree) -> Any:
         """Return an action."""
         if self._clock() - self._updated > self._interval:
             self.update()
@@ -189,8 +190,8 @@ class _LocalInference:
         running.acted(row.pop(Columns.ACTIONS), row)
         return actions[0]
 
-    def log_action(self, episode_id: str, observation: Any, action: Any) -> None:
-        """Note an action of the simulator."""
+    def log_action(self, episode_id: str, observation: Tree, action: Tree) -> None:
+        """Record an action of the simulator."""
         running = self._episodes[episode_id]
         running.observed(observation)
         running.acted(action, {})
@@ -199,8 +200,8 @@ class _LocalInference:
         """Add a reward."""
         self._episodes[episode_id].reward += reward
 
-    def end(self, episode_id: str, observation: Any, truncated: bool) -> None:
-        """End an episode; send episodes if they are many steps."""
+    def end(self, episode_id: str, observation: Tree, truncated: bool) -> None:
+        """End an episode; send the collected episodes if they have enough steps."""
         running = self._episodes.pop(episode_id)
         running.observed(observation, terminated=not truncated, truncated=truncated)
         if running.training and len(running.episode):
@@ -218,11 +219,11 @@ class _Running:
         self.episode = SingleAgentEpisode(id_=episode_id)
         self.training = training
         self.reward = 0.0
-        self._action: Any = None
+        self._action: Tree = None
         self._outputs: dict[str, Any] = {}
 
     def observed(
-        self, observation: Any, *, terminated: bool = False, truncated: bool = False
+        self, observation: Tree, *, terminated: bool = False, truncated: bool = False
     ) -> None:
         """Add an observation and the step that led to it."""
         if not self.episode.is_reset:
@@ -238,8 +239,8 @@ class _Running:
         )
         self.reward = 0.0
 
-    def acted(self, action: Any, outputs: dict[str, Any]) -> None:
-        """Note the action of the next step."""
+    def acted(self, action: Tree, outputs: dict[str, Any]) -> None:
+        """Record the action of the next step."""
         self._action, self._outputs = action, outputs
 
 
@@ -279,5 +280,5 @@ def _connected(address: Address, timeout_s: float) -> socket.socket:
             return made
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     return map_tree(np.asarray, value)

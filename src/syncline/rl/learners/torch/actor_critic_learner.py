@@ -34,7 +34,7 @@ class ActorCriticLearner(TorchLearner):
         super().build()
         self.entropy_coeffs: dict[str, float] = {}
 
-    def before_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
+    def before_gradient_based_update(self, *, timesteps: dict[str, int]) -> None:
         """Set the entropy coefficients of this update."""
         super().before_gradient_based_update(timesteps=timesteps)
         step = int(timesteps.get(NUM_ENV_STEPS_SAMPLED_LIFETIME, 0))
@@ -46,7 +46,7 @@ class ActorCriticLearner(TorchLearner):
                 (module_id, LEARNER_RESULTS_CURR_ENTROPY_COEFF_KEY), value, window=1
             )
 
-    def policy(self, module_id: str, fwd_out: dict[str, Any]) -> Any:
+    def policy(self, module_id: str, fwd_out: Batch) -> Any:
         """Return the distribution of the actions of a training pass."""
         module: Any = self.module[module_id]
         return module.get_train_action_dist_cls().from_logits(fwd_out[Columns.ACTION_DIST_INPUTS])
@@ -88,7 +88,7 @@ class ActorCriticLearner(TorchLearner):
         ratios = self.log_probabilities(module, fragment) - fragment.columns[Columns.ACTION_LOGP]
         return ratios if fragment.valid is None else np.where(fragment.valid, ratios, 0.0)
 
-    def policy_logp(self, module: Any, batch: Batch) -> torch.Tensor:
+    def policy_logp(self, module: RLModule, batch: Batch) -> torch.Tensor:
         """Return log pi(a | s) of the actions of a batch, [B] or [S, L]."""
         inputs = module.forward_exploration(batch)[Columns.ACTION_DIST_INPUTS]
         policy = module.get_exploration_action_dist_cls().from_logits(inputs)

@@ -241,7 +241,7 @@ def _put(tree: Tree, place: Any, items: Sequence[Tree]) -> None:
     map_tree(put, tree, stack_trees(_stacked, items))
 
 
-def _stacked(arrays: Any) -> np.ndarray:
+def _stacked(arrays: Tree) -> np.ndarray:
     stacked = np.stack([np.asarray(each) for each in arrays])
     return stacked.astype(_narrow(stacked.dtype), copy=False)
 

@@ -15,6 +15,7 @@ from syncline.rl.columns.trees import map_tree
 from syncline.rl.config.schedule import Schedule
 from syncline.rl.learners.torch.adam import FlatAdam
 from syncline.rl.learners.torch.flat_parameters import FlatParameters, are_alike
+from syncline.rl.value_types import Tree
 from syncline.suggestions import did_you_mean
 
 DEFAULT_OPTIMIZER = "default_optimizer"
@@ -289,9 +290,9 @@ def _set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
         group["lr"] = rate
 
 
-def _to_array(leaf: Any) -> Any:
+def _to_array(leaf: Tree) -> Any:
     return leaf.detach().cpu().numpy() if isinstance(leaf, torch.Tensor) else leaf
 
 
-def _to_tensor(leaf: Any) -> Any:
+def _to_tensor(leaf: Tree) -> Any:
     return torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf

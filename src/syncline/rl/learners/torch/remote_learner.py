@@ -86,6 +86,6 @@ class RemoteLearner:
         """Set the learner's state."""
         self._learner.set_state(state)
 
-    def apply(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def apply(self, function: Callable[..., Any], *args: object, **kwargs: object) -> Any:
         """Return `function(learner, …)`."""
         return function(self._learner, *args, **kwargs)

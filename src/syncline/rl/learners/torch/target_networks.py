@@ -13,6 +13,7 @@ from syncline.rl.buffers.replay_columns import DISCOUNTS, N_STEP, WEIGHTS
 from syncline.rl.checkpointable import StateDict
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree
+from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.learners.torch.torch_learner import TorchLearner
 from syncline.rl.learners.torch.train_batch import Batch
 from syncline.rl.metrics.names import NUM_ENV_STEPS_SAMPLED_LIFETIME
@@ -78,7 +79,7 @@ class TargetNetworkLearner(TorchLearner):
 
     # -- updates without autograd
 
-    def make_direct_step(self, module_id: str, config: Any) -> DirectStep | None:
+    def make_direct_step(self, module_id: str, config: AlgorithmConfig) -> DirectStep | None:
         """Return what computes the gradients of a module, or None to use autograd."""
         return None
 
@@ -103,7 +104,7 @@ class TargetNetworkLearner(TorchLearner):
             )
         return None if known.step is None else known
 
-    def _may_be_direct(self, config: Any) -> bool:
+    def _may_be_direct(self, config: AlgorithmConfig) -> bool:
         """Return True if no option asks for more than the losses' gradients."""
         return (
             self._scaler is None
@@ -173,7 +174,7 @@ class TargetNetworkLearner(TorchLearner):
             self._direct_rows = {}
         return super().reduce_metrics()
 
-    def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
+    def after_gradient_based_update(self, *, timesteps: dict[str, int]) -> None:
         """Move the target networks that are due."""
         super().after_gradient_based_update(timesteps=timesteps)
         step = int(timesteps.get(NUM_ENV_STEPS_SAMPLED_LIFETIME, 0))
@@ -194,12 +195,12 @@ class TargetNetworkLearner(TorchLearner):
             self._targets_of[module_id] = (module, tensors)
         move_tensors(tensors, tau)
 
-    def is_target_due(self, module_id: str, config: Any, step: int) -> bool:
+    def is_target_due(self, module_id: str, config: AlgorithmConfig, step: int) -> bool:
         """Return True if the target networks of a module have to move after `step` steps."""
         last = self._last_target_update.get(module_id, 0)
         return bool(step - last >= config.target_network_update_freq)
 
-    def remove_module(self, module_id: str, **options: Any) -> None:
+    def remove_module(self, module_id: str, **options: object) -> None:
         """Remove a module, its target networks and its optimizers."""
         super().remove_module(module_id, **options)
         self._last_target_update.pop(module_id, None)
@@ -218,7 +219,7 @@ class TargetNetworkLearner(TorchLearner):
         self._last_target_update.update(state.get("last_target_update", {}))
 
 
-def _mean(value: Any) -> Any:
+def _mean(value: object) -> Any:
     if isinstance(value, torch.Tensor):
         return value.detach().mean()
     return float(value.mean()) if isinstance(value, np.ndarray) else value

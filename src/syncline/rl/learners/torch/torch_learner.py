@@ -104,7 +104,7 @@ class TorchLearner(Checkpointable):
         self.connectors = self._make_connectors()
         self.configure_optimizers()
 
-    def _move(self, module: Any) -> None:
+    def _move(self, module: RLModule) -> None:
         """Move a module to the device; rules without weights are no modules of torch."""
         network = _network(module)
         if isinstance(network, nn.Module):
@@ -228,7 +228,7 @@ class TorchLearner(Checkpointable):
         """Return names and optimizers of a module."""
         return list(self.optimizers.of_module(module_id).items())
 
-    def get_parameters(self, module: Any) -> list[nn.Parameter]:
+    def get_parameters(self, module: RLModule) -> list[nn.Parameter]:
         """Return the parameters of a module."""
         network = _network(module)
         return list(network.parameters()) if isinstance(network, nn.Module) else []
@@ -542,7 +542,7 @@ class TorchLearner(Checkpointable):
         torch.distributed.all_reduce(tensor)
         return float(tensor) / self.num_learners
 
-    def forward_train(self, batch: dict[str, Batch]) -> dict[str, Any]:
+    def forward_train(self, batch: dict[str, Batch]) -> Batch:
         """Return the outputs of the training pass, by module id."""
         return {
             module_id: self._forward_train_of(module_id)(columns)
@@ -562,9 +562,7 @@ class TorchLearner(Checkpointable):
             )
         return self._compiled[module_id]
 
-    def compute_losses(
-        self, *, fwd_out: dict[str, Any], batch: dict[str, Batch]
-    ) -> dict[str, torch.Tensor]:
+    def compute_losses(self, *, fwd_out: Batch, batch: dict[str, Batch]) -> dict[str, torch.Tensor]:
         """Return the losses by module id."""
         losses = {}
         for module_id, out in fwd_out.items():
@@ -590,7 +588,7 @@ class TorchLearner(Checkpointable):
         return losses
 
     def compute_loss_for_module(
-        self, *, module_id: str, config: AlgorithmConfig, batch: Batch, fwd_out: dict[str, Any]
+        self, *, module_id: str, config: AlgorithmConfig, batch: Batch, fwd_out: Batch
     ) -> torch.Tensor:
         """Return the loss of a module, a tensor without dimensions.
 
@@ -700,10 +698,10 @@ class TorchLearner(Checkpointable):
             for parameter in self.optimizers.parameters(optimizer)
         )
 
-    def before_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
+    def before_gradient_based_update(self, *, timesteps: dict[str, int]) -> None:
         """Prepare an update. Called before the first minibatch."""
 
-    def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
+    def after_gradient_based_update(self, *, timesteps: dict[str, int]) -> None:
         """Finish an update, such as by moving target networks. Called after the last minibatch."""
 
     # -- modules that come and go
@@ -795,7 +793,7 @@ class TorchLearner(Checkpointable):
         """Release what the learner holds."""
 
 
-def _network(module: Any) -> Any:
+def _network(module: RLModule) -> Any:
     found: Any = module.unwrapped() if hasattr(module, "unwrapped") else module
     return found
 
@@ -810,5 +808,5 @@ def initial_state(module: RLModule) -> Tree:
     return map_tree(lambda leaf: np.asarray(_to_array(leaf)), module.get_initial_state())
 
 
-def _to_array(leaf: Any) -> Any:
+def _to_array(leaf: Tree) -> Any:
     return leaf.detach().cpu().numpy() if isinstance(leaf, torch.Tensor) else leaf

@@ -6,8 +6,6 @@ network with memory of its own runs too, since its state has to go on.
 
 from __future__ import annotations
 
-from typing import Any
-
 from syncline.rl.columns.names import Columns
 from syncline.rl.modules.acting import ActingPolicy
 from syncline.rl.modules.apis import InferenceOnlyAPI, ValueFunctionAPI
@@ -18,6 +16,7 @@ from syncline.rl.modules.torch.encoders import TorchActorCriticEncoder
 from syncline.rl.modules.torch.models import ACTOR, CRITIC, ENCODER_OUT
 from syncline.rl.modules.torch.policy_weights import numpy_policy
 from syncline.rl.modules.torch.torch_rl_module import TorchRLModule
+from syncline.rl.value_types import Tree
 
 
 class DefaultPPORLModule(RLModule, InferenceOnlyAPI, ValueFunctionAPI):
@@ -33,7 +32,7 @@ class DefaultPPORLModule(RLModule, InferenceOnlyAPI, ValueFunctionAPI):
         self.pi = self.catalog.build_pi_head(framework=self.framework)
         self.vf = self.catalog.build_vf_head(framework=self.framework)
 
-    def get_initial_state(self) -> Any:
+    def get_initial_state(self) -> Tree:
         """Return the encoder's state; empty without memory."""
         if hasattr(self.encoder, "get_initial_state"):
             return self.encoder.get_initial_state()
@@ -49,11 +48,11 @@ class DefaultPPORLModule(RLModule, InferenceOnlyAPI, ValueFunctionAPI):
 class DefaultPPOTorchRLModule(TorchRLModule, DefaultPPORLModule):
     """The default module in torch."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         kwargs["catalog_class"] = kwargs.get("catalog_class") or PPOCatalog
         super().__init__(*args, **kwargs)
 
-    def _forward(self, batch: Batch, **kwargs: Any) -> Batch:
+    def _forward(self, batch: Batch, **kwargs: object) -> Batch:
         if isinstance(self.encoder, TorchActorCriticEncoder):
             encoded = self.encoder.encode_actor(batch)
             latent = encoded[ENCODER_OUT]
@@ -65,7 +64,7 @@ class DefaultPPOTorchRLModule(TorchRLModule, DefaultPPORLModule):
             output[Columns.STATE_OUT] = encoded[Columns.STATE_OUT]
         return output
 
-    def _forward_train(self, batch: Batch, **kwargs: Any) -> Batch:
+    def _forward_train(self, batch: Batch, **kwargs: object) -> Batch:
         encoded = self.encoder(batch)
         output = {
             Columns.ACTION_DIST_INPUTS: self.pi(encoded[ENCODER_OUT][ACTOR]),
@@ -75,7 +74,7 @@ class DefaultPPOTorchRLModule(TorchRLModule, DefaultPPORLModule):
             output[Columns.STATE_OUT] = encoded[Columns.STATE_OUT]
         return output
 
-    def compute_values(self, batch: Batch, embeddings: Any = None) -> Any:
+    def compute_values(self, batch: Batch, embeddings: Tree = None) -> Tree:
         """Return the values of the observations, [B] or [S, L]."""
         if embeddings is None:
             if isinstance(self.encoder, TorchActorCriticEncoder):

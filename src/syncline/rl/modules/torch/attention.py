@@ -34,6 +34,7 @@ from syncline.rl.modules.torch.models import (
     TorchModel,
     in_dtype_of,
 )
+from syncline.rl.value_types import Batch, Tree
 
 MEMORY = "memory"
 """Part of the state: the last inputs of each unit."""
@@ -98,7 +99,7 @@ class TorchAttentionEncoder(TorchModel, Encoder):
         shape = (config.num_units, config.memory, config.dim)
         return {MEMORY: np.zeros(shape, np.float32), COUNT: np.zeros((), np.int64)}
 
-    def _forward(self, inputs: Any, **kwargs: Any) -> dict[str, Any]:
+    def _forward(self, inputs: Tree, **kwargs: object) -> Batch:
         memory, count = (inputs[Columns.STATE_IN][name] for name in (MEMORY, COUNT))
         x = self.embed(in_dtype_of(tokenize(self.tokenizer, inputs), self.embed))
         length = x.shape[1]

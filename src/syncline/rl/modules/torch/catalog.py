@@ -62,7 +62,7 @@ class Catalog:
         observation_space: Space,
         action_space: Space,
         model_config_dict: Mapping[str, Any] | DefaultModelConfig | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         self.observation_space = observation_space
         self.action_space = action_space
@@ -219,7 +219,7 @@ class PPOCatalog(Catalog):
         observation_space: Space,
         action_space: Space,
         model_config_dict: Mapping[str, Any] | DefaultModelConfig | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         super().__init__(observation_space, action_space, model_config_dict, **kwargs)
         self.actor_critic_encoder_config = ActorCriticEncoderConfig(

@@ -41,6 +41,7 @@ from syncline.rl.modules.torch.primitives import (
     get_activation,
     initialize,
 )
+from syncline.rl.value_types import Batch, Space, Tree
 
 
 @dataclass
@@ -184,7 +185,7 @@ class TorchMLPEncoder(TorchModel, Encoder):
         TorchModel.__init__(self, config)
         self.net = config.layers()
 
-    def _forward(self, inputs: Any, **kwargs: Any) -> dict[str, Any]:
+    def _forward(self, inputs: Tree, **kwargs: object) -> Batch:
         return {ENCODER_OUT: self.net(inputs[Columns.OBS])}
 
 
@@ -206,7 +207,7 @@ class TorchCNNEncoder(TorchModel, Encoder):
         )
         self.net = nn.Sequential(cnn, *([nn.Flatten()] if config.flatten_at_end else []))
 
-    def _forward(self, inputs: Any, **kwargs: Any) -> dict[str, Any]:
+    def _forward(self, inputs: Tree, **kwargs: object) -> Batch:
         images = image_input(inputs[Columns.OBS], next(self.parameters()).dtype)
         batch = images.shape[:-3]
         encoded = self.net(images.reshape(-1, *images.shape[-3:]))
@@ -231,7 +232,7 @@ class TorchNestedEncoder(TorchModel, Encoder):
         config.mlp_config.input_dims = (size,)
         self.net = config.mlp_config.layers()
 
-    def _forward(self, inputs: Any, **kwargs: Any) -> dict[str, Any]:
+    def _forward(self, inputs: Tree, **kwargs: object) -> Batch:
         obs = inputs[Columns.OBS]
         parts = [to_vector(space, at(obs, path)) for path, space in self._vectors.items()]
         parts += [
@@ -254,7 +255,7 @@ class TorchActorCriticEncoder(TorchModel, Encoder):
             if not config.inference_only:
                 self.critic_encoder = build(framework="torch")
 
-    def _forward(self, inputs: Any, **kwargs: Any) -> dict[str, Any]:
+    def _forward(self, inputs: Tree, **kwargs: object) -> Batch:
         if self.config.shared:
             actor = critic = self.encoder(inputs, **kwargs)[ENCODER_OUT]
         else:
@@ -264,13 +265,13 @@ class TorchActorCriticEncoder(TorchModel, Encoder):
             critic = self.critic_encoder(inputs, **kwargs)[ENCODER_OUT]
         return {ENCODER_OUT: {ACTOR: actor, CRITIC: critic}}
 
-    def encode_actor(self, inputs: Any) -> dict[str, Any]:
+    def encode_actor(self, inputs: Tree) -> dict[str, Any]:
         """Return the actor's output alone: {ENCODER_OUT: ...}, and "state_out" with memory."""
         encoder = self.encoder if self.config.shared else self.actor_encoder
         encoded: dict[str, Any] = encoder(inputs)
         return encoded
 
-    def encode_critic(self, inputs: Any) -> Any:
+    def encode_critic(self, inputs: Tree) -> Any:
         """Return the critic's output alone."""
         encoder = self.encoder if self.config.shared else self.critic_encoder
         return encoder(inputs)[ENCODER_OUT]
@@ -279,7 +280,7 @@ class TorchActorCriticEncoder(TorchModel, Encoder):
 class TorchStatefulActorCriticEncoder(TorchActorCriticEncoder):
     """The same for encoders with memory; two of them have states {"actor": ..., "critic": ...}."""
 
-    def get_initial_state(self) -> Any:
+    def get_initial_state(self) -> Tree:
         """Return the state at the start of an episode."""
         if self.config.shared:
             return self.encoder.get_initial_state()
@@ -288,7 +289,7 @@ class TorchStatefulActorCriticEncoder(TorchActorCriticEncoder):
             CRITIC: self.critic_encoder.get_initial_state(),
         }
 
-    def _forward(self, inputs: Any, **kwargs: Any) -> dict[str, Any]:
+    def _forward(self, inputs: Tree, **kwargs: object) -> Batch:
         if self.config.shared:
             out = self.encoder(inputs, **kwargs)
             encoded = out[ENCODER_OUT]
@@ -303,19 +304,19 @@ class TorchStatefulActorCriticEncoder(TorchActorCriticEncoder):
             Columns.STATE_OUT: {ACTOR: actor[Columns.STATE_OUT], CRITIC: critic[Columns.STATE_OUT]},
         }
 
-    def encode_actor(self, inputs: Any) -> dict[str, Any]:
+    def encode_actor(self, inputs: Tree) -> dict[str, Any]:
         """Return the actor's output, and the states of both: the critic's has to go on, too."""
         out = self._forward(inputs)
         return {**out, ENCODER_OUT: out[ENCODER_OUT][ACTOR]}
 
-    def encode_critic(self, inputs: Any) -> Any:
+    def encode_critic(self, inputs: Tree) -> Any:
         """Return the critic's output alone."""
         if self.config.shared:
             return self.encoder(inputs)[ENCODER_OUT]
         return self.critic_encoder(_with_state_of(inputs, CRITIC))[ENCODER_OUT]
 
 
-def _with_state_of(inputs: Any, part: str) -> dict[str, Any]:
+def _with_state_of(inputs: Tree, part: str) -> dict[str, Any]:
     return {**inputs, Columns.STATE_IN: inputs[Columns.STATE_IN][part]}
 
 
@@ -345,7 +346,7 @@ class TorchMultiStreamEncoder(TorchModel, Encoder):
         self.hidden_activation = (get_activation(config.hidden_layer_activation) or nn.Identity)()
         self.output_activation = (get_activation(config.output_layer_activation) or nn.Identity)()
 
-    def _forward(self, inputs: Any, **kwargs: Any) -> dict[str, Any]:
+    def _forward(self, inputs: Tree, **kwargs: object) -> Batch:
         embeddings = torch.cat(
             [
                 encoder({Columns.OBS: inputs[name]})[ENCODER_OUT]
@@ -397,6 +398,6 @@ def default_filters(shape: Sequence[int]) -> list[list[Any]]:
     return filters
 
 
-def plain_vector(space: gym.Space[Any]) -> bool:
+def plain_vector(space: Space) -> bool:
     """Return True for Box spaces with one dimension, which need no conversion."""
     return isinstance(space, gym.spaces.Box) and len(space.shape) == 1

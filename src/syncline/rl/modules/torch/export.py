@@ -22,6 +22,7 @@ from syncline.optional import require
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree, leaves, map_tree
 from syncline.rl.runners.actions import is_normalized
+from syncline.rl.value_types import Space
 from syncline.suggestions import did_you_mean
 
 ExportFormat = Literal["onnx", "torchscript"]
@@ -167,7 +168,7 @@ def _write_onnx(policy: ExportedPolicy, path: str) -> None:
         registration.setLevel(level)
 
 
-def example_of(space: gym.Space[Any]) -> Tree:
+def example_of(space: Space) -> Tree:
     """Return observations of a space as tensors, [2, …]."""
     if isinstance(space, gym.spaces.Dict):
         return {key: example_of(each) for key, each in space.spaces.items()}

@@ -189,7 +189,7 @@ class TorchMLPHead(TorchModel):
         self.clip_log_std = config.clip_log_std and np.isfinite(config.log_std_clip_param)
         self.log_std_clip_param = float(config.log_std_clip_param)
 
-    def _forward(self, inputs: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+    def _forward(self, inputs: torch.Tensor, **kwargs: object) -> torch.Tensor:
         outputs: torch.Tensor = self.net(inputs)
         if not self.clip_log_std:
             return outputs
@@ -209,7 +209,7 @@ class TorchFreeLogStdMLPHead(TorchModel):
         self.clip_log_std = config.clip_log_std and np.isfinite(config.log_std_clip_param)
         self.log_std_clip_param = float(config.log_std_clip_param)
 
-    def _forward(self, inputs: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+    def _forward(self, inputs: torch.Tensor, **kwargs: object) -> torch.Tensor:
         means: torch.Tensor = self.net(inputs)
         log_std: torch.Tensor = self.log_std
         if self.clip_log_std:
@@ -246,7 +246,7 @@ class TorchCNNTransposeHead(TorchModel):
             cnn_transpose_bias_initializer_config=config.cnn_transpose_bias_initializer_config,
         )
 
-    def _forward(self, inputs: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+    def _forward(self, inputs: torch.Tensor, **kwargs: object) -> torch.Tensor:
         dense: torch.Tensor = self.initial_dense(inputs)
         images = dense.reshape(-1, *self.config.initial_image_dims)
         decoded: torch.Tensor = self.cnn_transpose_net(images)

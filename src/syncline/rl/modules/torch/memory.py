@@ -17,6 +17,7 @@ from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import map_tree
 from syncline.rl.modules.torch.models import ENCODER_OUT, Encoder, ModelConfig, TorchModel
 from syncline.rl.modules.torch.primitives import Initializer, initialize
+from syncline.rl.value_types import Batch, Tree
 
 
 @dataclass
@@ -111,7 +112,7 @@ class TorchRecurrentEncoder(TorchModel, Encoder):
         """
         return bool(self.config.batch_major and tokens.shape[1] == 1)
 
-    def tokens(self, inputs: Any) -> torch.Tensor:
+    def tokens(self, inputs: Tree) -> torch.Tensor:
         """Return the vectors of the observations, [S, L, D]."""
         return tokenize(self.tokenizer, inputs)
 
@@ -125,7 +126,7 @@ class TorchLSTMEncoder(TorchRecurrentEncoder):
         super().__init__(config)
         self.lstm = self._make_layers(nn.LSTM)
 
-    def _forward(self, inputs: Any, **kwargs: Any) -> dict[str, Any]:
+    def _forward(self, inputs: Tree, **kwargs: object) -> Batch:
         h, c = (_layers_first(inputs[Columns.STATE_IN][name]) for name in self.state_parts)
         tokens = self.tokens(inputs)
         if self._is_one_step(tokens):
@@ -158,7 +159,7 @@ class TorchGRUEncoder(TorchRecurrentEncoder):
         super().__init__(config)
         self.gru = self._make_layers(nn.GRU)
 
-    def _forward(self, inputs: Any, **kwargs: Any) -> dict[str, Any]:
+    def _forward(self, inputs: Tree, **kwargs: object) -> Batch:
         tokens, h = self.tokens(inputs), _layers_first(inputs[Columns.STATE_IN]["h"])
         if self._is_one_step(tokens):
             out, h = self._step(tokens[:, 0], h)
@@ -178,7 +179,7 @@ def _layers_first(state: torch.Tensor) -> torch.Tensor:
     return state.transpose(0, 1).contiguous()
 
 
-def tokenize(tokenizer: Any, inputs: Any) -> torch.Tensor:
+def tokenize(tokenizer: Any, inputs: Tree) -> torch.Tensor:
     """Return the vectors [S, L, D] of observations [S, L, ...].
 
     Tokenizers get [S * L, ...], since custom ones may know only one batch dimension.

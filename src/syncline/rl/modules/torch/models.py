@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from syncline.rl.value_types import Tree
+
 ENCODER_OUT = "encoder_out"
 """Key of an encoder's output."""
 ACTOR = "actor"
@@ -47,11 +49,11 @@ class Model:
     def __init__(self, config: Any) -> None:
         self.config = config
 
-    def _forward(self, inputs: Any, **kwargs: Any) -> Any:
+    def _forward(self, inputs: Tree, **kwargs: object) -> Any:
         """Return the output for a batch."""
         raise NotImplementedError(f"{type(self).__name__} must implement `_forward`.")
 
-    def get_initial_state(self) -> Any:
+    def get_initial_state(self) -> Tree:
         """Return the state at the start of an episode; empty without memory."""
         return {}
 
@@ -63,7 +65,7 @@ class TorchModel(nn.Module, Model):
         nn.Module.__init__(self)
         Model.__init__(self, config)
 
-    def forward(self, inputs: Any, **kwargs: Any) -> Any:
+    def forward(self, inputs: Tree, **kwargs: object) -> Any:
         """Return `_forward` of the inputs."""
         return self._forward(inputs, **kwargs)
 

@@ -13,13 +13,15 @@ import numpy as np
 import torch
 from torch.nn.functional import one_hot
 
+from syncline.rl.value_types import Space, Tree
+
 SMALLEST_IMAGE = 8
 """Box observations with three dimensions count as images from this height and width on."""
 
 Path = tuple[Any, ...]
 
 
-def leaf_spaces(space: gym.Space[Any], path: Path = ()) -> dict[Path, gym.Space[Any]]:
+def leaf_spaces(space: Space, path: Path = ()) -> dict[Path, Space]:
     """Return the spaces of the leaves by their path of keys and indices."""
     if isinstance(space, gym.spaces.Dict):
         items: Any = space.spaces.items()
@@ -34,21 +36,21 @@ def leaf_spaces(space: gym.Space[Any], path: Path = ()) -> dict[Path, gym.Space[
     }
 
 
-def at(tree: Any, path: Path) -> Any:
+def at(tree: Tree, path: Path) -> Any:
     """Return the part of nested observations at a path."""
     for key in path:
         tree = tree[key]
     return tree
 
 
-def is_image(space: gym.Space[Any], *, has_filters: bool = False) -> bool:
+def is_image(space: Space, *, has_filters: bool = False) -> bool:
     """Return True for Box spaces of shape [H, W, C]; small ones only with filters for them."""
     if not isinstance(space, gym.spaces.Box) or len(space.shape) != 3:
         return False
     return has_filters or min(space.shape[:2]) >= SMALLEST_IMAGE
 
 
-def vector_size(space: gym.Space[Any]) -> int:
+def vector_size(space: Space) -> int:
     """Return the length of the vector of a leaf.
 
     Raises:
@@ -66,7 +68,7 @@ def vector_size(space: gym.Space[Any]) -> int:
     )
 
 
-def to_vector(space: gym.Space[Any], value: torch.Tensor) -> torch.Tensor:
+def to_vector(space: Space, value: torch.Tensor) -> torch.Tensor:
     """Return the values [*batch, ...] of a leaf as float vectors [*batch, size]."""
     if isinstance(space, gym.spaces.Discrete):
         return one_hot(value.long() - int(space.start), int(space.n)).float()

@@ -23,6 +23,7 @@ from syncline.rl.modules.torch.distributions.categorical import TorchCategorical
 from syncline.rl.modules.torch.distributions.gaussian import TorchDiagGaussian
 from syncline.rl.modules.torch.encoders import TorchActorCriticEncoder, TorchMLPEncoder
 from syncline.rl.modules.torch.heads import TorchFreeLogStdMLPHead, TorchMLPHead
+from syncline.rl.value_types import Space
 
 _ACTIVATIONS: dict[type, ActivationName] = {
     nn.Tanh: "tanh",
@@ -118,7 +119,7 @@ def numpy_network(*parts: Any) -> NumpyNetwork | None:
     return NumpyNetwork(TorchPolicyWeights(stacks, None))
 
 
-def numpy_sampler(cls: Any, space: Any) -> Sampler | None:
+def numpy_sampler(cls: Any, space: Space) -> Sampler | None:
     """Return the function that samples in NumPy as a distribution of torch does, if there is one.
 
     It takes a third of the time for the rows of an acting step.

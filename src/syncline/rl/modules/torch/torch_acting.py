@@ -18,6 +18,7 @@ from syncline.rl.columns.trees import first_leaf, map_tree
 from syncline.rl.modules.acting import Arrays
 from syncline.rl.modules.distribution import Noise
 from syncline.rl.modules.torch.policy_weights import numpy_sampler
+from syncline.rl.value_types import Batch, Space, Tree
 
 _SAMPLING = ("sample", "logp", "sample_and_logp", "_get_torch_distribution")
 
@@ -74,7 +75,7 @@ class TorchActing:
         columns = {name: map_tree(to_numpy, column) for name, column in columns.items()}
         return columns, None if next_state is None else map_tree(to_numpy, next_state)
 
-    def _forward(self, batch: dict[str, Any], explore: bool) -> dict[str, Any]:
+    def _forward(self, batch: Batch, explore: bool) -> Batch:
         output: dict[str, Any] = self._forwards[explore](batch)
         return output
 
@@ -119,7 +120,7 @@ class TorchActing:
         )
 
 
-def sampling_noise(cls: Any, space: Any, model_config: Any) -> Noise | None:
+def sampling_noise(cls: Any, space: Space, model_config: Any) -> Noise | None:
     """Return the noise from which a distribution can sample; None if it draws its own.
 
     It does if a subclass replaces how it samples.
@@ -180,7 +181,7 @@ def to_tensor(array: Any, device: torch.device, keep_double: bool = False) -> to
     return tensor if device.type == "cpu" else tensor.to(device)
 
 
-def to_numpy(value: Any) -> Any:
+def to_numpy(value: object) -> Any:
     """Return a tensor as an array; other values as they are."""
     if not isinstance(value, torch.Tensor):
         return np.asarray(value)
@@ -189,5 +190,5 @@ def to_numpy(value: Any) -> Any:
     return value.detach().cpu().numpy()
 
 
-def _without_time(leaf: Any) -> Any:
+def _without_time(leaf: Tree) -> Any:
     return leaf[:, 0]

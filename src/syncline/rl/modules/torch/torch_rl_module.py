@@ -20,6 +20,7 @@ from syncline.rl.modules.rl_module import Batch, RLModule
 from syncline.rl.modules.torch.distributions.categorical import TorchCategorical
 from syncline.rl.modules.torch.distributions.gaussian import TorchDiagGaussian
 from syncline.rl.modules.torch.torch_acting import TorchActing
+from syncline.rl.value_types import Tree
 
 
 @dataclass
@@ -51,7 +52,7 @@ class TorchRLModule(nn.Module, RLModule):
             for name in self.get_non_inference_attributes():
                 _delete(self, name)
 
-    def compile(self, compile_config: Any = None, *args: Any, **kwargs: Any) -> None:
+    def compile(self, compile_config: Any = None, *args: object, **kwargs: object) -> None:
         """Compile the three forward methods."""
         config = compile_config or TorchCompileConfig()
         for name in ("_forward_train", "_forward_inference", "_forward_exploration"):
@@ -63,11 +64,11 @@ class TorchRLModule(nn.Module, RLModule):
             )
             setattr(self, name, compiled)
 
-    def forward_inference(self, batch: Batch, **kwargs: Any) -> Batch:
+    def forward_inference(self, batch: Batch, **kwargs: object) -> Batch:
         """Call `_forward_inference` in evaluation mode."""
         return self._in_evaluation_mode(self._forward_inference, batch, kwargs)
 
-    def forward_exploration(self, batch: Batch, **kwargs: Any) -> Batch:
+    def forward_exploration(self, batch: Batch, **kwargs: object) -> Batch:
         """Call `_forward_exploration` in evaluation mode."""
         return self._in_evaluation_mode(self._forward_exploration, batch, kwargs)
 
@@ -82,23 +83,23 @@ class TorchRLModule(nn.Module, RLModule):
             self.train()
         return output
 
-    def forward_train(self, batch: Batch, **kwargs: Any) -> Batch:
+    def forward_train(self, batch: Batch, **kwargs: object) -> Batch:
         """Call `_forward_train` in training mode."""
         if not self.training:
             self.train()
         return RLModule.forward_train(self, batch, **kwargs)
 
-    def forward(self, batch: Batch, **kwargs: Any) -> Batch:
+    def forward(self, batch: Batch, **kwargs: object) -> Batch:
         """Call `forward_train`, which DDP needs; of modules for inference, `forward_inference`."""
         if self.inference_only:
             return self.forward_inference(batch, **kwargs)
         return self.forward_train(batch, **kwargs)
 
-    def _forward_inference(self, batch: Batch, **kwargs: Any) -> Batch:
+    def _forward_inference(self, batch: Batch, **kwargs: object) -> Batch:
         with torch.no_grad():
             return self._forward(batch, **kwargs)
 
-    def _forward_exploration(self, batch: Batch, **kwargs: Any) -> Batch:
+    def _forward_exploration(self, batch: Batch, **kwargs: object) -> Batch:
         with torch.no_grad():
             return self._forward(batch, **kwargs)
 
@@ -192,19 +193,19 @@ class TorchDDPRLModule(RLModule, nn.parallel.DistributedDataParallel):
         """Return the inner module."""
         return self.module
 
-    def _forward(self, batch: Batch, **kwargs: Any) -> Batch:
+    def _forward(self, batch: Batch, **kwargs: object) -> Batch:
         return dict(self.unwrapped()._forward(batch, **kwargs))
 
-    def _forward_inference(self, batch: Batch, **kwargs: Any) -> Batch:
+    def _forward_inference(self, batch: Batch, **kwargs: object) -> Batch:
         return dict(self.unwrapped()._forward_inference(batch, **kwargs))
 
-    def _forward_exploration(self, batch: Batch, **kwargs: Any) -> Batch:
+    def _forward_exploration(self, batch: Batch, **kwargs: object) -> Batch:
         return dict(self.unwrapped()._forward_exploration(batch, **kwargs))
 
-    def _forward_train(self, batch: Batch, **kwargs: Any) -> Batch:
+    def _forward_train(self, batch: Batch, **kwargs: object) -> Batch:
         return dict(self(batch, **kwargs))
 
-    def get_initial_state(self) -> Any:
+    def get_initial_state(self) -> Tree:
         """Return the inner module's initial state."""
         return self.unwrapped().get_initial_state()
 
@@ -240,11 +241,11 @@ class TorchDDPRLModule(RLModule, nn.parallel.DistributedDataParallel):
         """Set the inner module's weights."""
         self.unwrapped().set_state(state)
 
-    def save_to_path(self, *args: Any, **kwargs: Any) -> str:
+    def save_to_path(self, *args: object, **kwargs: object) -> str:
         """Save the inner module."""
         return str(self.unwrapped().save_to_path(*args, **kwargs))
 
-    def restore_from_path(self, *args: Any, **kwargs: Any) -> None:
+    def restore_from_path(self, *args: object, **kwargs: object) -> None:
         """Restore the inner module."""
         self.unwrapped().restore_from_path(*args, **kwargs)
 
@@ -258,13 +259,13 @@ def _delete(module: Any, name: str) -> None:
         delattr(module, last)
 
 
-def _to_tensor(value: Any) -> Any:
+def _to_tensor(value: object) -> Any:
     if isinstance(value, np.ndarray) and not value.flags.writeable:
         value = value.copy()  # torch warns of arrays in shared memory
     return torch.as_tensor(value) if isinstance(value, np.ndarray | np.generic) else value
 
 
-def _to_numpy(value: Any) -> Any:
+def _to_numpy(value: object) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     if value.dtype is torch.bfloat16:  # NumPy has no such dtype

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-import gymnasium as gym
 import numpy as np
 import torch
 from torch.distributions import Beta, Categorical, Dirichlet, Normal, kl_divergence
 
 from syncline.rl.columns.trees import leaves
 from syncline.rl.modules.distribution import Distribution
+from syncline.rl.value_types import Space, Tree
 
 LOG_STD_LIMITS = (-20.0, 2.0)
 """Limits of the log standard deviations of squashed distributions."""
@@ -24,11 +24,11 @@ class ActionDistribution:
         model: The network, for distributions with parts of their own in it.
     """
 
-    def __init__(self, inputs: Any, model: Any = None) -> None:
+    def __init__(self, inputs: Tree, model: Any = None) -> None:
         self.inputs = inputs
         self.model = model
 
-    def sample(self) -> Any:
+    def sample(self) -> Tree:
         """Return actions [B, …]."""
         raise NotImplementedError
 
@@ -40,7 +40,7 @@ class ActionDistribution:
         """Return the log-probabilities of the actions that `sample` returned last."""
         raise NotImplementedError
 
-    def logp(self, x: Any) -> Any:
+    def logp(self, x: Tree) -> Any:
         """Return the log-probabilities of actions, [B]."""
         raise NotImplementedError
 
@@ -61,7 +61,7 @@ class ActionDistribution:
         return self.entropy()
 
     @staticmethod
-    def required_model_output_shape(action_space: gym.Space[Any], model_config: Any) -> Any:
+    def required_model_output_shape(action_space: Space, model_config: Any) -> Any:
         """Return the number of outputs that the network must have."""
         raise NotImplementedError
 
@@ -69,7 +69,7 @@ class ActionDistribution:
 class TorchDistributionWrapper(ActionDistribution):
     """A distribution around `self.dist`, of `torch.distributions`."""
 
-    def __init__(self, inputs: Any, model: Any = None) -> None:
+    def __init__(self, inputs: Tree, model: Any = None) -> None:
         if not isinstance(inputs, torch.Tensor):
             inputs = torch.as_tensor(np.asarray(inputs))
         super().__init__(inputs, model)
@@ -88,7 +88,7 @@ class TorchDistributionWrapper(ActionDistribution):
         """Return KL(self || other)."""
         return kl_divergence(self.dist, other.dist)
 
-    def sample(self) -> Any:
+    def sample(self) -> Tree:
         """Return actions."""
         self.last_sample = self.dist.sample()
         return self.last_sample
@@ -102,7 +102,7 @@ class TorchDistributionWrapper(ActionDistribution):
 class TorchCategorical(TorchDistributionWrapper):
     """Over whole numbers from 0; inputs are logits."""
 
-    def __init__(self, inputs: Any, model: Any = None, temperature: float = 1.0) -> None:
+    def __init__(self, inputs: Tree, model: Any = None, temperature: float = 1.0) -> None:
         super().__init__(inputs, model)
         self.dist = Categorical(logits=self.inputs / temperature)
 
@@ -120,7 +120,7 @@ class TorchCategorical(TorchDistributionWrapper):
 class TorchMultiCategorical(TorchDistributionWrapper):
     """Over several whole numbers; inputs are the logits of all, side by side."""
 
-    def __init__(self, inputs: Any, model: Any, input_lens: Any, action_space: Any = None) -> None:
+    def __init__(self, inputs: Tree, model: Any, input_lens: Any, action_space: Any = None) -> None:
         super().__init__(inputs, model)
         self._parts: list[Any] = [
             Categorical(logits=each) for each in self.inputs.split(tuple(input_lens), dim=1)
@@ -167,7 +167,7 @@ class TorchMultiCategorical(TorchDistributionWrapper):
 class TorchDiagGaussian(TorchDistributionWrapper):
     """Over vectors; inputs are means and log standard deviations."""
 
-    def __init__(self, inputs: Any, model: Any = None, *, action_space: Any = None) -> None:
+    def __init__(self, inputs: Tree, model: Any = None, *, action_space: Any = None) -> None:
         super().__init__(inputs, model)
         mean, log_std = torch.chunk(self.inputs, 2, dim=1)
         self.dist = Normal(mean, torch.exp(log_std))
@@ -199,7 +199,7 @@ class TorchSquashedGaussian(TorchDistributionWrapper):
     """A Gaussian, squashed by tanh to [low, high]; without an entropy in closed form."""
 
     def __init__(
-        self, inputs: Any, model: Any = None, low: float = -1.0, high: float = 1.0
+        self, inputs: Tree, model: Any = None, low: float = -1.0, high: float = 1.0
     ) -> None:
         super().__init__(inputs, model)
         mean, log_std = torch.chunk(self.inputs, 2, dim=-1)
@@ -236,7 +236,9 @@ class TorchSquashedGaussian(TorchDistributionWrapper):
 class TorchBeta(TorchDistributionWrapper):
     """A Beta distribution on [low, high]; inputs are raw alpha and beta."""
 
-    def __init__(self, inputs: Any, model: Any = None, low: float = 0.0, high: float = 1.0) -> None:
+    def __init__(
+        self, inputs: Tree, model: Any = None, low: float = 0.0, high: float = 1.0
+    ) -> None:
         super().__init__(inputs, model)
         limit = float(np.log(1e6))
         positive = torch.log(torch.exp(torch.clamp(self.inputs, -limit, limit)) + 1.0) + 1.0
@@ -286,7 +288,7 @@ class TorchDeterministic(TorchDistributionWrapper):
         """Return zeros."""
         return torch.zeros((self.inputs.shape[0],), dtype=torch.float32)
 
-    def logp(self, actions: Any) -> torch.Tensor:
+    def logp(self, actions: Tree) -> torch.Tensor:
         """Return zeros."""
         return self.sampled_action_logp()
 
@@ -299,7 +301,7 @@ class TorchDeterministic(TorchDistributionWrapper):
 class TorchDirichlet(TorchDistributionWrapper):
     """Over vectors of positive numbers with the sum 1."""
 
-    def __init__(self, inputs: Any, model: Any = None) -> None:
+    def __init__(self, inputs: Tree, model: Any = None) -> None:
         super().__init__(inputs, model)
         self.epsilon = 1e-7
         concentration = torch.exp(self.inputs) + self.epsilon
@@ -339,7 +341,7 @@ class OlderDistribution(Distribution):
         """Return the distributions for outputs of the network, [*batch, n]."""
         return cls(_Reshaped(cls.older_class, logits, cls.model))
 
-    def sample(self, *, sample_shape: Any = None, **kwargs: Any) -> Any:
+    def sample(self, *, sample_shape: Any = None, **kwargs: object) -> Tree:
         """Return samples."""
         name = "deterministic_sample" if self._is_deterministic else "sample"
         return self.older.call(name)
@@ -354,12 +356,12 @@ class OlderDistribution(Distribution):
         """Return KL(self || other)."""
         return self.older.call("kl", other.older.dist)
 
-    def entropy(self, **kwargs: Any) -> Any:
+    def entropy(self, **kwargs: object) -> Any:
         """Return the entropies."""
         return self.older.call("entropy")
 
     @staticmethod
-    def required_input_dim(space: gym.Space[Any], **kwargs: Any) -> int:
+    def required_input_dim(space: Space, **kwargs: Any) -> int:
         """Raise TypeError: the network decides."""
         raise TypeError("Distributions from older releases get their inputs from a TorchModelV2.")
 
@@ -375,7 +377,7 @@ class _Reshaped:
         self._front = inputs.shape[:-1]
         self.dist = cls(inputs.reshape(-1, inputs.shape[-1]), model)
 
-    def call(self, name: str, *args: Any) -> Any:
+    def call(self, name: str, *args: object) -> Any:
         """Return the result of a method, with the dimensions of the inputs."""
         dims = len(self._front)
         flat = [
@@ -388,7 +390,7 @@ class _Reshaped:
         )
 
 
-def _map(function: Any, tree: Any) -> Any:
+def _map(function: Any, tree: Tree) -> Any:
     if isinstance(tree, (tuple, list)):
         return tuple(_map(function, each) for each in tree)
     if isinstance(tree, dict):
@@ -396,7 +398,7 @@ def _map(function: Any, tree: Any) -> Any:
     return function(tree)
 
 
-def flat_actions(actions: Any) -> Any:
+def flat_actions(actions: Tree) -> Any:
     """Return the parts of actions side by side, [*batch, n], as older distributions get them."""
     if isinstance(actions, torch.Tensor):
         return actions

@@ -24,6 +24,7 @@ from syncline.rl.older.torch.networks import (
     LSTMWrapper,
     VisionNetwork,
 )
+from syncline.rl.value_types import Env, Space, Tree
 
 
 class ModelCatalog:
@@ -46,11 +47,11 @@ class ModelCatalog:
 
     @staticmethod
     def get_action_dist(
-        action_space: gym.Space[Any],
+        action_space: Space,
         config: Mapping[str, Any] | None = None,
         dist_type: Any = None,
         framework: str = "torch",
-        **_: Any,
+        **_: object,
     ) -> tuple[Any, int]:
         """Return the class of distributions over a space, and the outputs that it needs.
 
@@ -67,7 +68,7 @@ class ModelCatalog:
         elif isinstance(action_space, gym.spaces.MultiDiscrete):
             lengths = [int(each) for each in action_space.nvec.reshape(-1)]
 
-            def multi(inputs: Any, model: Any = None) -> TorchMultiCategorical:
+            def multi(inputs: Tree, model: Any = None) -> TorchMultiCategorical:
                 return TorchMultiCategorical(inputs, model, lengths, action_space)
 
             return multi, sum(lengths)
@@ -84,8 +85,8 @@ class ModelCatalog:
 
     @staticmethod
     def get_model_v2(
-        obs_space: gym.Space[Any],
-        action_space: gym.Space[Any],
+        obs_space: Space,
+        action_space: Space,
         num_outputs: int,
         model_config: Mapping[str, Any],
         framework: str = "torch",
@@ -108,14 +109,14 @@ class ModelCatalog:
 
     @staticmethod
     def get_preprocessor(
-        env: Any, options: Mapping[str, Any] | None = None, **_: Any
+        env: Env, options: Mapping[str, Any] | None = None, **_: object
     ) -> Preprocessor:
         """Return the preprocessor of an environment's observations."""
         return ModelCatalog.get_preprocessor_for_space(env.observation_space, options)
 
     @staticmethod
     def get_preprocessor_for_space(
-        observation_space: gym.Space[Any], options: Mapping[str, Any] | None = None, **_: Any
+        observation_space: Space, options: Mapping[str, Any] | None = None, **_: object
     ) -> Preprocessor:
         """Return the preprocessor of a space: the custom one of the options, or the default."""
         config = {**MODEL_DEFAULTS, **(options or {})}

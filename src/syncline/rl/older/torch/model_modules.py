@@ -19,13 +19,19 @@ from syncline.rl.older.model_config import MODEL_DEFAULTS
 from syncline.rl.older.torch.action_dists import adapted
 from syncline.rl.older.torch.model_v2 import OBS, OBS_FLAT, packed, preprocessed_space
 from syncline.rl.older.torch.networks import FullyConnectedNetwork, VisionNetwork
+from syncline.rl.value_types import Space, Tree
 
 FEATURES = 256
 """Features of a network that serves as encoder, unless `fcnet_hiddens` says otherwise."""
 
 
 def built_model(
-    cls: type[Any], observation_space: Any, action_space: Any, outputs: Any, config: Any, name: str
+    cls: type[Any],
+    observation_space: Space,
+    action_space: Space,
+    outputs: Any,
+    config: Any,
+    name: str,
 ) -> Any:
     """Create a network from older releases.
 
@@ -78,7 +84,7 @@ class ModelV2Module(TorchRLModule, ValueFunctionAPI):
         )
         self.action_dist_cls = self._default_dist or adapted(given, self.model_v2)
 
-    def get_initial_state(self) -> Any:
+    def get_initial_state(self) -> Tree:
         """Return the network's state; empty without memory."""
         state = self.model_v2.get_initial_state()
         return {f"state_{i}": _as_array(each) for i, each in enumerate(state)}
@@ -104,20 +110,20 @@ class ModelV2Module(TorchRLModule, ValueFunctionAPI):
             logits, next_states = self.model_v2(given, [state[n] for n in names], lengths)
         return logits.reshape(*front, logits.shape[-1]), next_states
 
-    def _forward(self, batch: Batch, **kwargs: Any) -> Batch:
+    def _forward(self, batch: Batch, **kwargs: object) -> Batch:
         logits, states = self._run(batch)
         output: Batch = {Columns.ACTION_DIST_INPUTS: logits}
         if self.is_stateful():
             output[Columns.STATE_OUT] = {f"state_{i}": each for i, each in enumerate(states)}
         return output
 
-    def _forward_train(self, batch: Batch, **kwargs: Any) -> Batch:
+    def _forward_train(self, batch: Batch, **kwargs: object) -> Batch:
         output = self._forward(batch, **kwargs)
         values = self.model_v2.value_function()
         output[Columns.EMBEDDINGS] = values.reshape(output[Columns.ACTION_DIST_INPUTS].shape[:-1])
         return output
 
-    def compute_values(self, batch: Batch, embeddings: Any = None) -> Any:
+    def compute_values(self, batch: Batch, embeddings: Tree = None) -> Tree:
         """Return the values of the observations, [B] or [S, L]."""
         if embeddings is not None:
             return embeddings
@@ -181,7 +187,7 @@ class ModelV2Catalog(Catalog):
         return ModelV2Encoder(self._model(self._features), self.observation_space)
 
 
-def _as_array(value: Any) -> np.ndarray:
+def _as_array(value: object) -> np.ndarray:
     array: np.ndarray = (
         value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
     )

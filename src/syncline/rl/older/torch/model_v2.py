@@ -16,6 +16,7 @@ from torch import nn
 
 from syncline.rl.modules.torch.observations import at, leaf_spaces, to_vector, vector_size
 from syncline.rl.older.view_requirement import ViewRequirement
+from syncline.rl.value_types import Space, Tree
 
 OBS, OBS_FLAT = "obs", "obs_flat"
 
@@ -54,7 +55,7 @@ class ModelV2:
         }
 
     def forward(
-        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tree
     ) -> tuple[Any, list[Any]]:
         """Return outputs [B, num_outputs] and the next states.
 
@@ -90,7 +91,7 @@ class ModelV2:
         return self.time_major
 
     def __call__(
-        self, input_dict: Mapping[str, Any], state: list[Any] | None = None, seq_lens: Any = None
+        self, input_dict: Mapping[str, Any], state: list[Any] | None = None, seq_lens: Tree = None
     ) -> tuple[Any, list[Any]]:
         """Call `forward` with "obs" as the environment's and "obs_flat"."""
         given = dict(input_dict)
@@ -146,7 +147,7 @@ class RecurrentNetwork(TorchModelV2):
     """Base of networks with memory; implement `forward_rnn` and `get_initial_state`."""
 
     def forward(
-        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tree
     ) -> tuple[Any, list[Any]]:
         """Give observations the dimension of time, and call `forward_rnn`."""
         flat = input_dict[OBS_FLAT].float()
@@ -155,7 +156,7 @@ class RecurrentNetwork(TorchModelV2):
         return output.reshape(-1, output.shape[-1]), new_state
 
     def forward_rnn(
-        self, inputs: torch.Tensor, state: list[Any], seq_lens: Any
+        self, inputs: torch.Tensor, state: list[Any], seq_lens: Tree
     ) -> tuple[torch.Tensor, list[Any]]:
         """Return outputs [S, L, num_outputs] and the states after each sequence.
 
@@ -168,7 +169,11 @@ class RecurrentNetwork(TorchModelV2):
 
 
 def add_time_dimension(
-    padded_inputs: torch.Tensor, *, seq_lens: Any = None, max_seq_len: int | None = None, **_: Any
+    padded_inputs: torch.Tensor,
+    *,
+    seq_lens: Tree = None,
+    max_seq_len: int | None = None,
+    **_: object,
 ) -> torch.Tensor:
     """Return rows [S * L, …] as sequences [S, L, …]."""
     count = padded_inputs.shape[0] if seq_lens is None else len(seq_lens)
@@ -176,7 +181,7 @@ def add_time_dimension(
     return padded_inputs.reshape(-1, length, *padded_inputs.shape[1:])
 
 
-def preprocessed_space(space: gym.Space[Any]) -> gym.Space[Any]:
+def preprocessed_space(space: Space) -> Space:
     """Return the space of flat observations; it is `space` itself for a Box."""
     if isinstance(space, gym.spaces.Box):
         return space
@@ -186,7 +191,7 @@ def preprocessed_space(space: gym.Space[Any]) -> gym.Space[Any]:
     return flat  # type: ignore[no-any-return]
 
 
-def packed(space: gym.Space[Any], obs: Any) -> torch.Tensor:
+def packed(space: Space, obs: Tree) -> torch.Tensor:
     """Return observations [B, …] of a space as flat ones."""
     if isinstance(space, gym.spaces.Box):
         tensor: torch.Tensor = obs
@@ -195,7 +200,7 @@ def packed(space: gym.Space[Any], obs: Any) -> torch.Tensor:
     return torch.cat(parts, -1)
 
 
-def unpacked(space: gym.Space[Any], flat: torch.Tensor) -> Any:
+def unpacked(space: Space, flat: torch.Tensor) -> Any:
     """Return flat observations [B, size] as nested ones; Discrete parts stay one-hot."""
     if isinstance(space, gym.spaces.Dict):
         pieces = _split(list(space.spaces.values()), flat)

@@ -17,6 +17,7 @@ from syncline.rl.modules.torch.memory import RecurrentEncoderConfig
 from syncline.rl.modules.torch.models import ENCODER_OUT
 from syncline.rl.modules.torch.primitives import get_activation
 from syncline.rl.older.torch.model_v2 import OBS, OBS_FLAT, RecurrentNetwork, TorchModelV2
+from syncline.rl.value_types import Tree
 
 
 def normc_initializer(std: float = 1.0) -> Callable[[torch.Tensor], None]:
@@ -174,7 +175,7 @@ class FullyConnectedNetwork(TorchModelV2, nn.Module):
         self._last_flat_in: Any = None
 
     def forward(
-        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tree
     ) -> tuple[torch.Tensor, list[Any]]:
         """Return the logits."""
         self._last_flat_in = input_dict[OBS_FLAT].float()
@@ -246,7 +247,7 @@ class VisionNetwork(TorchModelV2, nn.Module):
         self._features: Any = None
 
     def forward(
-        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tree
     ) -> tuple[torch.Tensor, list[Any]]:
         """Return the logits."""
         images = input_dict[OBS].float().permute(0, 3, 1, 2)
@@ -288,7 +289,7 @@ class _MemoryNetwork(RecurrentNetwork, nn.Module):
         return self._encoder.get_initial_state()
 
     def forward_rnn(
-        self, inputs: torch.Tensor, state: list[Any], seq_lens: Any
+        self, inputs: torch.Tensor, state: list[Any], seq_lens: Tree
     ) -> tuple[torch.Tensor, list[Any]]:
         """Return the logits [S, L, num_outputs] and the next states."""
         parts = iter(state)

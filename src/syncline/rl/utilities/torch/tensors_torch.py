@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from syncline.rl.columns.trees import Tree, map_tree
 from syncline.rl.modules.torch.observations import at, leaf_spaces, to_vector
+from syncline.rl.value_types import Space
 
 FLOAT_MIN = -3.4e38
 FLOAT_MAX = 3.4e38
@@ -21,7 +22,7 @@ def convert_to_torch_tensor(
 ) -> Tree:
     """Return a tree of arrays as one of tensors; float64 becomes float32."""
 
-    def convert(leaf: Any) -> Any:
+    def convert(leaf: Tree) -> Any:
         if leaf is None:
             return None
         tensor = leaf if isinstance(leaf, torch.Tensor) else torch.as_tensor(np.asarray(leaf))
@@ -33,13 +34,13 @@ def convert_to_torch_tensor(
     return map_tree(convert, x)
 
 
-def one_hot(x: torch.Tensor, space: gym.Space[Any]) -> torch.Tensor:
+def one_hot(x: torch.Tensor, space: Space) -> torch.Tensor:
     """Return values of a Discrete or MultiDiscrete space as one-hot vectors."""
     return to_vector(space, x)
 
 
 def flatten_inputs_to_1d_tensor(
-    inputs: Any, spaces_struct: Any = None, time_axis: bool = False, batch_axis: bool = True
+    inputs: Tree, spaces_struct: Any = None, time_axis: bool = False, batch_axis: bool = True
 ) -> torch.Tensor:
     """Return nested values of a space as vectors; Discrete parts become one-hot."""
     space = spaces_struct
@@ -120,7 +121,7 @@ def set_torch_seed(seed: int | None = None) -> None:
 def copy_torch_tensors(x: Tree, device: Any = None) -> Tree:
     """Return copies of a tree's tensors, without gradients."""
 
-    def copied(leaf: Any) -> Any:
+    def copied(leaf: Tree) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
         made = leaf.detach().clone()

@@ -12,6 +12,7 @@ import torch
 from syncline.rl.columns.fragment import Fragment
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree, first_leaf, map_tree
+from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.learners.torch.actor_critic_learner import (
     ENTROPY_KEY,
     POLICY_LOSS_KEY,
@@ -27,7 +28,9 @@ from syncline.rl.returns.n_step import discounted_returns
 class A2CTorchLearner(ActorCriticLearner):
     """Takes one policy gradient step on the whole batch."""
 
-    def postprocess(self, module_id: str, config: Any, fragment: Fragment) -> dict[str, Tree]:
+    def postprocess(
+        self, module_id: str, config: AlgorithmConfig, fragment: Fragment
+    ) -> dict[str, Tree]:
         """Return advantages and value targets [T, N]."""
         rewards, ends = fragment.rewards, fragment.ends
         if not config.use_critic:
@@ -39,7 +42,7 @@ class A2CTorchLearner(ActorCriticLearner):
         return {Columns.ADVANTAGES: advantages, Columns.VALUE_TARGETS: advantages + values}
 
     def compute_loss_for_module(
-        self, *, module_id: str, config: Any, batch: Batch, fwd_out: dict[str, Any]
+        self, *, module_id: str, config: AlgorithmConfig, batch: Batch, fwd_out: Batch
     ) -> torch.Tensor:
         """Return -E[A log pi(a | s)] + c_v E[(V - target)^2] / 2 - c_e E[entropy]."""
         policy = self.policy(module_id, fwd_out)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from syncline.rl.algorithms.alpha_zero.alpha_zero_env_runner import MCTS_POLICIES
 from syncline.rl.columns.names import Columns
+from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.learners.torch.torch_learner import TorchLearner
 from syncline.rl.learners.torch.train_batch import Batch
 
@@ -16,7 +15,7 @@ class AlphaZeroTorchLearner(TorchLearner):
     """Minimizes (z - v)^2 - pi log p."""
 
     def compute_loss_for_module(
-        self, *, module_id: str, config: Any, batch: Batch, fwd_out: dict[str, Any]
+        self, *, module_id: str, config: AlgorithmConfig, batch: Batch, fwd_out: Batch
     ) -> torch.Tensor:
         """Return the sum of the value's squared error and the policy's cross-entropy."""
         log_p = torch.log_softmax(fwd_out[Columns.ACTION_DIST_INPUTS], -1)

@@ -18,6 +18,7 @@ from syncline.rl.modules.torch.catalog import PPOCatalog
 from syncline.rl.modules.torch.models import ENCODER_OUT
 from syncline.rl.modules.torch.torch_acting import to_tensor
 from syncline.rl.modules.torch.torch_rl_module import TorchRLModule
+from syncline.rl.value_types import Tree
 
 
 class AlphaZeroTorchRLModule(TorchRLModule, ValueFunctionAPI):
@@ -47,12 +48,12 @@ class AlphaZeroTorchRLModule(TorchRLModule, ValueFunctionAPI):
         self.pi = catalog.build_pi_head()
         self.vf = catalog.build_vf_head()
 
-    def logits_and_values(self, obs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    def logits_and_values(self, obs: Tree) -> tuple[torch.Tensor, torch.Tensor]:
         """Return logits [B, A] and values [B] of observations, without the mask."""
         latent = self.encoder({Columns.OBS: obs})[ENCODER_OUT]
         return self.pi(latent), self.vf(latent).squeeze(-1)
 
-    def compute_priors_and_value(self, obs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    def compute_priors_and_value(self, obs: Tree) -> tuple[torch.Tensor, torch.Tensor]:
         """Return priors [B, A], 0 for masked actions, and values [B]."""
         logits, values = self.masked_logits_and_values(obs)
         return torch.softmax(logits, -1), values
@@ -74,10 +75,10 @@ class AlphaZeroTorchRLModule(TorchRLModule, ValueFunctionAPI):
             )
         return priors.cpu().numpy(), values.cpu().numpy()
 
-    def _forward(self, batch: Batch, **kwargs: Any) -> Batch:
+    def _forward(self, batch: Batch, **kwargs: object) -> Batch:
         logits, values = self.masked_logits_and_values(batch[Columns.OBS])
         return {Columns.ACTION_DIST_INPUTS: logits, Columns.VF_PREDS: values}
 
-    def compute_values(self, batch: Batch, embeddings: Any = None) -> Any:
+    def compute_values(self, batch: Batch, embeddings: Tree = None) -> Tree:
         """Return the values of the observations, [B]."""
         return self.masked_logits_and_values(batch[Columns.OBS])[1]

@@ -23,6 +23,7 @@ from syncline.rl.checkpointable import StateDict
 from syncline.rl.columns.fragment import Fragment
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree
+from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.learners.torch.target_networks import NUM_TARGET_UPDATES, move_targets
 from syncline.rl.learners.torch.train_batch import Batch, masked_mean
 from syncline.rl.modules.rl_module import RLModule
@@ -51,7 +52,9 @@ class APPOTorchLearner(IMPALATorchLearner):
             self._targets[module_id] = target
         return self._targets[module_id]
 
-    def postprocess(self, module_id: str, config: Any, fragment: Fragment) -> dict[str, Tree]:
+    def postprocess(
+        self, module_id: str, config: AlgorithmConfig, fragment: Fragment
+    ) -> dict[str, Tree]:
         """Return advantages, value targets and log-probabilities of the target policy, [T, N]."""
         log_ratios = self.log_ratios(self.target(module_id), fragment)
         target_logp = log_ratios + fragment.columns[Columns.ACTION_LOGP]
@@ -75,7 +78,7 @@ class APPOTorchLearner(IMPALATorchLearner):
         }
 
     def compute_loss_for_module(
-        self, *, module_id: str, config: Any, batch: Batch, fwd_out: dict[str, Any]
+        self, *, module_id: str, config: AlgorithmConfig, batch: Batch, fwd_out: Batch
     ) -> torch.Tensor:
         """Return -E[min(r A, clip(r) A)] + value loss - entropy bonus + KL penalty.
 
@@ -104,7 +107,7 @@ class APPOTorchLearner(IMPALATorchLearner):
             inputs = module.forward_train(batch)[Columns.ACTION_DIST_INPUTS]
         return module.get_train_action_dist_cls().from_logits(inputs)
 
-    def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
+    def after_gradient_based_update(self, *, timesteps: dict[str, int]) -> None:
         """Move the targets and adapt the KL coefficients when they are due."""
         super().after_gradient_based_update(timesteps=timesteps)
         self._passes += 1
@@ -120,7 +123,7 @@ class APPOTorchLearner(IMPALATorchLearner):
             if config.use_kl_loss:
                 self._adapt_kl(module_id, config)
 
-    def _adapt_kl(self, module_id: str, config: Any) -> None:
+    def _adapt_kl(self, module_id: str, config: AlgorithmConfig) -> None:
         key = (module_id, LEARNER_RESULTS_KL_KEY)
         kl = self.average(float(self.metrics.peek(key))) if key in self.metrics else np.nan
         coefficient = adapted_kl_coeff(
@@ -133,7 +136,7 @@ class APPOTorchLearner(IMPALATorchLearner):
 
     # -- state
 
-    def remove_module(self, module_id: str, **options: Any) -> None:
+    def remove_module(self, module_id: str, **options: object) -> None:
         """Remove a module, its target and its optimizers."""
         super().remove_module(module_id, **options)
         self._targets.pop(module_id, None)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from syncline.rl.columns.names import Columns
+from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.learners.torch.torch_learner import TorchLearner
 from syncline.rl.learners.torch.train_batch import Batch, masked_mean
 
@@ -17,7 +18,7 @@ class BCTorchLearner(TorchLearner):
     """Trains a policy to take the recorded actions."""
 
     def compute_loss_for_module(
-        self, *, module_id: str, config: Any, batch: Batch, fwd_out: dict[str, Any]
+        self, *, module_id: str, config: AlgorithmConfig, batch: Batch, fwd_out: Batch
     ) -> torch.Tensor:
         """Return -E[log pi(a | s)]."""
         module: Any = self.module[module_id]

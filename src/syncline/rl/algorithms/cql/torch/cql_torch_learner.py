@@ -13,6 +13,7 @@ from syncline.rl.algorithms.sac.torch.sac_torch_learner import SACTorchLearner
 from syncline.rl.checkpointable import StateDict
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import first_leaf, map_tree
+from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.learners.torch.target_networks import discounts
 from syncline.rl.learners.torch.train_batch import Batch
 
@@ -29,7 +30,7 @@ class CQLTorchLearner(SACTorchLearner):
         self.log_penalty_weights: dict[str, nn.Parameter] = {}
         super().build()
 
-    def configure_optimizers_for_module(self, module_id: str, config: Any) -> None:
+    def configure_optimizers_for_module(self, module_id: str, config: AlgorithmConfig) -> None:
         """Create Adam for critics, policy, temperature and the weight of the penalty."""
         if self.module[module_id].is_discrete:
             raise ValueError("CQL needs a Box action space. Use BC or MARWIL for Discrete actions.")

@@ -14,7 +14,9 @@ import numpy as np
 from syncline.rl.algorithms.dqn.torch.dqn_torch_module import DefaultDQNTorchRLModule, QNetwork
 from syncline.rl.buffers.replay_columns import DISCOUNTS, WEIGHTS
 from syncline.rl.columns.names import Columns
+from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.learners.torch.dense_stack import DenseStack, dense_stack
+from syncline.rl.modules.rl_module import RLModule
 
 
 class DirectQNetwork:
@@ -104,7 +106,7 @@ class DirectDQN:
         return errors, report
 
 
-def direct_dqn(module: Any, config: Any) -> DirectDQN | None:
+def direct_dqn(module: RLModule, config: AlgorithmConfig) -> DirectDQN | None:
     """Return the step for a default module with fully connected networks, else None."""
     if type(module) is not DefaultDQNTorchRLModule or module._forward_hooks:
         return None

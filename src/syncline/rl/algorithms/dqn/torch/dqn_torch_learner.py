@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch.nn import functional
 
@@ -16,6 +14,7 @@ from syncline.rl.algorithms.dqn.torch.dqn_torch_module import (
     QF_TARGET_NEXT_PROBS,
 )
 from syncline.rl.columns.names import Columns
+from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.learners.torch.target_networks import (
     TargetNetworkLearner,
     discounts,
@@ -33,21 +32,21 @@ TD_ERROR_MEAN_KEY = "td_error_mean"
 class DQNTorchLearner(TargetNetworkLearner):
     """Huber or squared errors to r + gamma^n Q_target(s', argmax Q(s'))."""
 
-    def configure_optimizers_for_module(self, module_id: str, config: Any) -> None:
+    def configure_optimizers_for_module(self, module_id: str, config: AlgorithmConfig) -> None:
         """Create Adam for the online network."""
         parameters = [p for p in self.get_parameters(self.module[module_id]) if p.requires_grad]
         self.register_adam(
             module_id, "default_optimizer", parameters, config.lr, eps=config.adam_epsilon
         )
 
-    def make_direct_step(self, module_id: str, config: Any) -> DirectDQN | None:
+    def make_direct_step(self, module_id: str, config: AlgorithmConfig) -> DirectDQN | None:
         """Return the step without autograd for the loss of this class."""
         if type(self) is not DQNTorchLearner:
             return None
         return direct_dqn(self.module[module_id], config)
 
     def compute_loss_for_module(
-        self, *, module_id: str, config: Any, batch: Batch, fwd_out: dict[str, Any]
+        self, *, module_id: str, config: AlgorithmConfig, batch: Batch, fwd_out: Batch
     ) -> torch.Tensor:
         """Return the weighted mean of the losses of all errors."""
         actions = batch[Columns.ACTIONS].unsqueeze(-1).long()
@@ -64,7 +63,7 @@ class DQNTorchLearner(TargetNetworkLearner):
         return loss
 
     def _errors(
-        self, config: Any, batch: Batch, fwd_out: dict[str, Any], chosen: torch.Tensor
+        self, config: AlgorithmConfig, batch: Batch, fwd_out: Batch, chosen: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the errors and their losses."""
         with torch.no_grad():
@@ -82,7 +81,7 @@ class DQNTorchLearner(TargetNetworkLearner):
         return chosen - targets, losses
 
     def _distributional(
-        self, config: Any, batch: Batch, fwd_out: dict[str, Any], actions: torch.Tensor
+        self, config: AlgorithmConfig, batch: Batch, fwd_out: Batch, actions: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the cross-entropies to the projected distributions, as errors and losses."""
         index = actions.unsqueeze(-1).expand(-1, 1, config.num_atoms)

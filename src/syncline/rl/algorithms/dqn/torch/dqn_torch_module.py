@@ -22,6 +22,7 @@ from syncline.rl.modules.torch.heads import MLPHeadConfig
 from syncline.rl.modules.torch.policy_weights import numpy_network
 from syncline.rl.modules.torch.torch_acting import seeded, to_tensor
 from syncline.rl.modules.torch.torch_rl_module import TorchRLModule
+from syncline.rl.value_types import Batch, Tree
 
 QF_PREDS = "qf_preds"
 QF_NEXT_PREDS = "qf_next_preds"
@@ -67,7 +68,7 @@ class QNetwork(nn.Module):
         )
         self.register_buffer("atoms", atoms if self.num_atoms > 1 else torch.zeros(1))
 
-    def forward(self, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
+    def forward(self, batch: Batch) -> dict[str, torch.Tensor]:
         """Return `qf_preds` [B, A]; with atoms also `qf_logits` and `qf_probs` [B, A, atoms]."""
         embeddings = self.encoder(batch)[ENCODER_OUT]
         outputs = self.advantages(embeddings)
@@ -146,21 +147,21 @@ class DefaultDQNTorchRLModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI,
         """Return online and target network."""
         return [(self.online, self.target)]
 
-    def forward_target(self, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
+    def forward_target(self, batch: Batch) -> dict[str, torch.Tensor]:
         """Return the outputs of the target network."""
         found: dict[str, torch.Tensor] = self.target(batch)
         return found
 
-    def compute_q_values(self, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
+    def compute_q_values(self, batch: Batch) -> dict[str, torch.Tensor]:
         """Return the outputs of the online network."""
         found: dict[str, torch.Tensor] = self.online(batch)
         return found
 
-    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def _forward(self, batch: Batch, **kwargs: object) -> Batch:
         values = self.compute_q_values(batch)[QF_PREDS]
         return {Columns.ACTIONS: values.argmax(-1), Columns.ACTION_DIST_INPUTS: values}
 
-    def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def _forward_train(self, batch: Batch, **kwargs: object) -> Batch:
         out: dict[str, Any] = dict(self.compute_q_values(batch))
         following = {Columns.OBS: batch[Columns.NEXT_OBS]}
         with torch.no_grad():
@@ -204,7 +205,7 @@ class EpsilonGreedyActing:
         self.epsilon = self._schedule.value(step)
 
     def act(
-        self, obs: Any, noise: np.ndarray, explore: bool, state: Any = None
+        self, obs: Tree, noise: np.ndarray, explore: bool, state: Any = None
     ) -> tuple[dict[str, Any], Any]:
         """Return actions [N]."""
         if self._network is not None:
@@ -222,7 +223,7 @@ class EpsilonGreedyActing:
             actions = np.where(noise[:, 0] < self.epsilon, chosen, actions)
         return {Columns.ACTIONS: actions}, None
 
-    def _values(self, obs: Any, noise: np.ndarray, explore: bool) -> np.ndarray:
+    def _values(self, obs: Tree, noise: np.ndarray, explore: bool) -> np.ndarray:
         module = self._module
         if self._is_noisy:
             module.train(explore)  # noisy layers draw noise in training mode only

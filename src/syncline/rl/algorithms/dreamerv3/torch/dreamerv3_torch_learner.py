@@ -20,6 +20,7 @@ from syncline.rl.algorithms.dreamerv3.torch.dreamerv3_torch_rl_module import (
 from syncline.rl.algorithms.dreamerv3.torch.formulas import TwoHot, balanced_kl, lambda_returns
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree
+from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.learners.torch.optimizers import Gradients
 from syncline.rl.learners.torch.target_networks import TargetNetworkLearner
 from syncline.rl.learners.torch.train_batch import Batch, TrainBatch
@@ -43,7 +44,7 @@ class DreamerV3TorchLearner(TargetNetworkLearner):
         super().build()
         self._two_hot = TwoHot(self.device)
 
-    def configure_optimizers_for_module(self, module_id: str, config: Any) -> None:
+    def configure_optimizers_for_module(self, module_id: str, config: AlgorithmConfig) -> None:
         """Create Adam for world model, actor and critic."""
         module: Any = self.module[module_id]
         for name, rate, eps in (
@@ -61,7 +62,7 @@ class DreamerV3TorchLearner(TargetNetworkLearner):
         return batch
 
     def compute_loss_for_module(
-        self, *, module_id: str, config: Any, batch: Batch, fwd_out: dict[str, Any]
+        self, *, module_id: str, config: AlgorithmConfig, batch: Batch, fwd_out: Batch
     ) -> torch.Tensor:
         """Return the sum of the losses of world model, critic and actor."""
         module: DreamerV3TorchRLModule = self.module[module_id].unwrapped()
@@ -92,7 +93,7 @@ class DreamerV3TorchLearner(TargetNetworkLearner):
         module_id: str,
         module: DreamerV3TorchRLModule,
         batch: Batch,
-        fwd_out: dict[str, Any],
+        fwd_out: Batch,
         continues: torch.Tensor,
     ) -> torch.Tensor:
         """Return the loss of equation 4, averaged over B and T."""
@@ -158,7 +159,7 @@ class DreamerV3TorchLearner(TargetNetworkLearner):
         self,
         module_id: str,
         module: DreamerV3TorchRLModule,
-        config: Any,
+        config: AlgorithmConfig,
         returns: torch.Tensor,
         values: torch.Tensor,
     ) -> torch.Tensor:
@@ -185,7 +186,7 @@ class DreamerV3TorchLearner(TargetNetworkLearner):
         self,
         module_id: str,
         module: DreamerV3TorchRLModule,
-        config: Any,
+        config: AlgorithmConfig,
         dream: Dream,
         advantages: torch.Tensor,
         weights: torch.Tensor,
@@ -208,7 +209,7 @@ class DreamerV3TorchLearner(TargetNetworkLearner):
         return total
 
     def postprocess_gradients_for_module(
-        self, *, module_id: str, config: Any, module_gradients_dict: Gradients
+        self, *, module_id: str, config: AlgorithmConfig, module_gradients_dict: Gradients
     ) -> Gradients:
         """Clip the gradients of world model, actor and critic by separate limits."""
         for name, optimizer in self.optimizers.of_module(module_id).items():

@@ -37,6 +37,7 @@ from syncline.rl.modules.acting import ActingPolicy, Arrays
 from syncline.rl.modules.apis import InferenceOnlyAPI, TargetNetworkAPI
 from syncline.rl.modules.torch.torch_acting import to_numpy, to_tensor
 from syncline.rl.modules.torch.torch_rl_module import TorchRLModule
+from syncline.rl.value_types import Batch, Tree
 
 FIRST, H, Z, ACTION = "is_first", "h", "z", "a"
 """Parts of the recurrent state."""
@@ -111,7 +112,7 @@ class DreamerV3TorchRLModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI):
         """Return critic and slow critic."""
         return [(self.critic, self.slow_critic)]
 
-    def forward_target(self, batch: dict[str, Any]) -> torch.Tensor:
+    def forward_target(self, batch: Batch) -> torch.Tensor:
         """Return the logits of the slow critic for `batch["features"]`."""
         logits: torch.Tensor = self.slow_critic(batch["features"])
         return logits
@@ -134,7 +135,7 @@ class DreamerV3TorchRLModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI):
         return self.world_model.rssm.num_categoricals + self.vectors.num_noise
 
     def act(
-        self, obs: Any, state: dict[str, torch.Tensor], noise: torch.Tensor, explore: bool
+        self, obs: Tree, state: dict[str, torch.Tensor], noise: torch.Tensor, explore: bool
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return actions [N, …] and the next state.
 
@@ -184,10 +185,10 @@ class DreamerV3TorchRLModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI):
                 found.append(actions)
         return {Columns.ACTIONS: torch.stack(found, 1), Columns.STATE_OUT: state}
 
-    def _forward_inference(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def _forward_inference(self, batch: Batch, **kwargs: object) -> Batch:
         return self._act_on_sequence(batch, False)
 
-    def _forward_exploration(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def _forward_exploration(self, batch: Batch, **kwargs: object) -> Batch:
         return self._act_on_sequence(batch, True)
 
     def acting_policy(self) -> ActingPolicy:
@@ -196,7 +197,7 @@ class DreamerV3TorchRLModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI):
 
     # -- training
 
-    def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def _forward_train(self, batch: Batch, **kwargs: object) -> Batch:
         """Return the observed states of sequences [B, T, …], time-major, and the decoder's targets.
 
         `batch["actions"]` follow the observations. Sequences begin in the initial state, or in
@@ -269,7 +270,7 @@ class DreamerActing:
         return columns, next_state
 
 
-def _first(tree: Any) -> torch.Tensor:
+def _first(tree: Tree) -> torch.Tensor:
     while isinstance(tree, (dict, tuple, list)):
         tree = next(iter(tree.values())) if isinstance(tree, dict) else tree[0]
     found: torch.Tensor = tree

@@ -23,6 +23,7 @@ from syncline.rl.modules.torch.observations import (
     to_vector,
     vector_size,
 )
+from syncline.rl.value_types import Tree
 from syncline.suggestions import did_you_mean
 
 SMALLEST_MAP = 4
@@ -156,7 +157,7 @@ class Observations:
         self.vector_size = sum(vector_size(leaf) for leaf in self._vectors.values())
         self._use_symlog = use_symlog
 
-    def parts(self, obs: Any) -> tuple[torch.Tensor | None, list[torch.Tensor]]:
+    def parts(self, obs: Tree) -> tuple[torch.Tensor | None, list[torch.Tensor]]:
         """Return the vector [*batch, D], or None, and the images [*batch, H, W, C] in [0, 1]."""
         vector = None
         if self._vectors:

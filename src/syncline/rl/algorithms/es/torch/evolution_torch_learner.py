@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.learners.torch.optimizers import DEFAULT_OPTIMIZER
 from syncline.rl.learners.torch.torch_learner import TorchLearner
 from syncline.rl.learners.torch.train_batch import Batch, TrainBatch, as_tensor
@@ -35,7 +36,7 @@ class EvolutionTorchLearner(TorchLearner):
         return {module_id: {} for module_id in batch}
 
     def compute_loss_for_module(
-        self, *, module_id: str, config: Any, batch: Batch, fwd_out: dict[str, Any]
+        self, *, module_id: str, config: AlgorithmConfig, batch: Batch, fwd_out: Batch
     ) -> torch.Tensor:
         """Return -g theta + l2/2 |theta|^2."""
         theta = nn.utils.parameters_to_vector(self.get_parameters(self.module[module_id]))
@@ -47,7 +48,7 @@ class EvolutionTorchLearner(TorchLearner):
         )
         return loss
 
-    def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
+    def after_gradient_based_update(self, *, timesteps: dict[str, int]) -> None:
         """Log the size of the step."""
         for module_id, before in self._before.items():
             after = self._weights(module_id)
@@ -66,7 +67,7 @@ class EvolutionTorchLearner(TorchLearner):
 class ESTorchLearner(EvolutionTorchLearner):
     """ES: Adam."""
 
-    def configure_optimizers_for_module(self, module_id: str, config: Any) -> None:
+    def configure_optimizers_for_module(self, module_id: str, config: AlgorithmConfig) -> None:
         """Create Adam."""
         self.register_adam(
             module_id,
@@ -79,7 +80,7 @@ class ESTorchLearner(EvolutionTorchLearner):
 class ARSTorchLearner(EvolutionTorchLearner):
     """ARS: plain gradient steps."""
 
-    def configure_optimizers_for_module(self, module_id: str, config: Any) -> None:
+    def configure_optimizers_for_module(self, module_id: str, config: AlgorithmConfig) -> None:
         """Create the optimizer."""
         parameters = self.get_parameters(self.module[module_id])
         self.register_optimizer(

@@ -20,6 +20,7 @@ from syncline.rl.modules.rl_module import Batch
 from syncline.rl.modules.torch.encoders import TorchMLPEncoder, plain_vector
 from syncline.rl.modules.torch.models import ENCODER_OUT
 from syncline.rl.modules.torch.torch_rl_module import TorchRLModule
+from syncline.rl.value_types import Tree
 
 
 class EvolutionTorchRLModule(TorchRLModule):
@@ -68,7 +69,7 @@ class EvolutionTorchRLModule(TorchRLModule):
             "action space in a wrapper of the environment."
         )
 
-    def policy_outputs(self, obs: Any) -> torch.Tensor:
+    def policy_outputs(self, obs: Tree) -> torch.Tensor:
         """Return the outputs [B, K]: scores of actions, or a continuous action."""
         if self.filters:
             obs = (obs - self.filter_mean) * self.filter_scale
@@ -91,7 +92,7 @@ class EvolutionTorchRLModule(TorchRLModule):
         found = outputs.reshape(-1, *space.shape)
         return found
 
-    def _forward(self, batch: Batch, **kwargs: Any) -> Batch:
+    def _forward(self, batch: Batch, **kwargs: object) -> Batch:
         outputs = self.policy_outputs(batch[Columns.OBS])
         actions = self.actions_of(outputs.detach().cpu().numpy())
         return {Columns.ACTIONS: torch.from_numpy(actions).to(outputs.device)}

@@ -11,6 +11,7 @@ from torch.func import functional_call, vmap
 
 from syncline.rl.columns.trees import map_tree
 from syncline.rl.modules.numpy_acting import ACTIVATIONS, ActivationName
+from syncline.rl.value_types import Tree
 
 _ACTIVATIONS: dict[type, ActivationName] = {
     nn.Tanh: "tanh",
@@ -32,7 +33,7 @@ class Population(Protocol):
         """Keep only the policies at these indices."""
         ...
 
-    def outputs(self, obs: Any) -> np.ndarray:
+    def outputs(self, obs: Tree) -> np.ndarray:
         """Return the outputs [S, K] for observations [S, …]."""
         ...
 
@@ -122,7 +123,7 @@ class TorchPopulation:
         self._named = [(f"module.{name}", each) for name, each in module.named_parameters()]
         self._thetas = torch.from_numpy(thetas)
 
-        def outputs(theta: torch.Tensor, obs: Any) -> Any:
+        def outputs(theta: torch.Tensor, obs: Tree) -> Any:
             sizes = [each.numel() for _, each in self._named]
             weights = {
                 name: part.view(each.shape)
@@ -141,7 +142,7 @@ class TorchPopulation:
         """Keep only the policies at these indices."""
         self._thetas = self._thetas[places]
 
-    def outputs(self, obs: Any) -> np.ndarray:
+    def outputs(self, obs: Tree) -> np.ndarray:
         """Return the outputs [S, K] for observations [S, …]."""
         with torch.no_grad():
             found: np.ndarray = self._outputs(self._thetas, map_tree(_tensor, obs)).numpy()
@@ -153,7 +154,7 @@ class _Policy(nn.Module):
         super().__init__()
         self.module = module
 
-    def forward(self, obs: Any) -> Any:
+    def forward(self, obs: Tree) -> Any:
         return self.module.policy_outputs(obs)
 
 
@@ -172,6 +173,6 @@ def simple_layers(stacks: list[nn.Sequential]) -> list[nn.Module] | None:
     return layers
 
 
-def _tensor(leaf: Any) -> torch.Tensor:
+def _tensor(leaf: Tree) -> torch.Tensor:
     tensor = torch.as_tensor(leaf)
     return tensor.float() if tensor.dtype == torch.float64 else tensor

@@ -13,6 +13,7 @@ import torch
 from syncline.rl.columns.fragment import Fragment
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree
+from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.learners.torch.actor_critic_learner import (
     ENTROPY_KEY,
     POLICY_LOSS_KEY,
@@ -28,7 +29,7 @@ from syncline.rl.returns.vtrace import vtrace
 class IMPALATorchLearner(ActorCriticLearner):
     """Policy gradient, value loss and entropy bonus with V-trace."""
 
-    def configure_optimizers_for_module(self, module_id: str, config: Any) -> None:
+    def configure_optimizers_for_module(self, module_id: str, config: AlgorithmConfig) -> None:
         """Create Adam, or RMSProp with `opt_type="rmsprop"`."""
         parameters = self.get_parameters(self.module[module_id])
         if config.opt_type == "adam" or not parameters:
@@ -44,7 +45,9 @@ class IMPALATorchLearner(ActorCriticLearner):
             lr_or_lr_schedule=config.lr,
         )
 
-    def postprocess(self, module_id: str, config: Any, fragment: Fragment) -> dict[str, Tree]:
+    def postprocess(
+        self, module_id: str, config: AlgorithmConfig, fragment: Fragment
+    ) -> dict[str, Tree]:
         """Return advantages and value targets [T, N]."""
         values, next_values = self.values(module_id, fragment)
         rewards, ends = fragment.rewards, fragment.ends
@@ -65,7 +68,7 @@ class IMPALATorchLearner(ActorCriticLearner):
         return {Columns.ADVANTAGES: advantages, Columns.VALUE_TARGETS: targets}
 
     def compute_loss_for_module(
-        self, *, module_id: str, config: Any, batch: Batch, fwd_out: dict[str, Any]
+        self, *, module_id: str, config: AlgorithmConfig, batch: Batch, fwd_out: Batch
     ) -> torch.Tensor:
         """Return -E[A log pi(a | s)] + c_v E[(V - v)^2] / 2 - c_e E[entropy]."""
         policy = self.policy(module_id, fwd_out)
@@ -78,9 +81,9 @@ class IMPALATorchLearner(ActorCriticLearner):
     def critic_and_entropy_loss(
         self,
         module_id: str,
-        config: Any,
+        config: AlgorithmConfig,
         batch: Batch,
-        fwd_out: dict[str, Any],
+        fwd_out: Batch,
         policy: Any,
         policy_loss: torch.Tensor,
     ) -> torch.Tensor:

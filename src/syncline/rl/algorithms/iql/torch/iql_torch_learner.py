@@ -10,9 +10,11 @@ import torch
 from syncline.rl.algorithms.sac.torch.critics import Critic
 from syncline.rl.algorithms.sac.torch.sac_torch_module import DefaultSACTorchRLModule
 from syncline.rl.columns.names import Columns
+from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.learners.torch.target_networks import TargetNetworkLearner, discounts
 from syncline.rl.learners.torch.train_batch import Batch
 from syncline.rl.modules.apis import ValueFunctionAPI
+from syncline.rl.value_types import Tree
 
 LARGEST_WEIGHT = 100.0
 """Maximum weight of a recorded action."""
@@ -35,7 +37,7 @@ class DefaultIQLTorchRLModule(DefaultSACTorchRLModule, ValueFunctionAPI):
         """Return critics and value function."""
         return [*super().get_non_inference_attributes(), "vf"]
 
-    def compute_values(self, batch: dict[str, Any], embeddings: Any = None) -> torch.Tensor:
+    def compute_values(self, batch: Batch, embeddings: Tree = None) -> torch.Tensor:
         """Return V(s), [B]."""
         values: torch.Tensor = self.vf(batch)
         return values
@@ -44,7 +46,7 @@ class DefaultIQLTorchRLModule(DefaultSACTorchRLModule, ValueFunctionAPI):
 class IQLTorchLearner(TargetNetworkLearner):
     """Three losses with separate parameters, which share one backward pass."""
 
-    def configure_optimizers_for_module(self, module_id: str, config: Any) -> None:
+    def configure_optimizers_for_module(self, module_id: str, config: AlgorithmConfig) -> None:
         """Create Adam for critics, policy and value function."""
         module: Any = self.module[module_id]
         policy = [*module.pi_encoder.parameters(), *module.pi.parameters()]
@@ -57,7 +59,7 @@ class IQLTorchLearner(TargetNetworkLearner):
         return {module_id: {} for module_id in batch}
 
     def compute_loss_for_module(
-        self, *, module_id: str, config: Any, batch: Batch, fwd_out: dict[str, Any]
+        self, *, module_id: str, config: AlgorithmConfig, batch: Batch, fwd_out: Batch
     ) -> torch.Tensor:
         """Return the sum of the losses: equations 5, 6 and 7 of the paper."""
         module: Any = self.module[module_id]

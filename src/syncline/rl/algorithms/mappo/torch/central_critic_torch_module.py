@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import gymnasium as gym
 import torch
 
@@ -15,6 +13,7 @@ from syncline.rl.modules.torch.catalog import PPOCatalog
 from syncline.rl.modules.torch.models import ENCODER_OUT
 from syncline.rl.modules.torch.policy_only import BCCatalog
 from syncline.rl.modules.torch.torch_rl_module import TorchRLModule
+from syncline.rl.value_types import Tree
 
 
 class CentralCriticTorchRLModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
@@ -51,13 +50,13 @@ class CentralCriticTorchRLModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionA
         """Return the critic."""
         return ["critic_encoder", "vf"]
 
-    def get_initial_state(self) -> Any:
+    def get_initial_state(self) -> Tree:
         """Return the actor's state; empty without memory."""
         if hasattr(self.encoder, "get_initial_state"):
             return self.encoder.get_initial_state()
         return {}
 
-    def _forward(self, batch: Batch, **kwargs: Any) -> Batch:
+    def _forward(self, batch: Batch, **kwargs: object) -> Batch:
         obs = batch[Columns.OBS]
         encoded = self.encoder({**batch, Columns.OBS: obs[OBS]})
         logits = self.pi(encoded[ENCODER_OUT])
@@ -69,7 +68,7 @@ class CentralCriticTorchRLModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionA
             output[Columns.STATE_OUT] = encoded[Columns.STATE_OUT]
         return output
 
-    def compute_values(self, batch: Batch, embeddings: Any = None) -> Any:
+    def compute_values(self, batch: Batch, embeddings: Tree = None) -> Tree:
         """Return the values of the states, [B] or [S, L]."""
         encoded = self.critic_encoder({Columns.OBS: batch[Columns.OBS][STATE]})
         return self.vf(encoded[ENCODER_OUT]).squeeze(-1)

@@ -8,6 +8,7 @@ import torch
 
 from syncline.rl.checkpointable import StateDict
 from syncline.rl.columns.names import Columns
+from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.learners.torch.torch_learner import TorchLearner
 from syncline.rl.learners.torch.train_batch import Batch
 from syncline.rl.offline.returns_to_go import BOOTSTRAP_DISCOUNTS, LAST_OBS
@@ -24,7 +25,7 @@ class MARWILTorchLearner(TorchLearner):
         super().build()
 
     def compute_loss_for_module(
-        self, *, module_id: str, config: Any, batch: Batch, fwd_out: dict[str, Any]
+        self, *, module_id: str, config: AlgorithmConfig, batch: Batch, fwd_out: Batch
     ) -> torch.Tensor:
         """Return the sum of the policy loss and the value loss."""
         module: Any = self.module[module_id]

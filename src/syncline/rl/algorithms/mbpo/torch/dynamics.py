@@ -17,6 +17,7 @@ from syncline.rl.algorithms.mbpo.torch.ensemble import DynamicsEnsemble
 from syncline.rl.columns.names import Columns
 from syncline.rl.learners.torch.adam import FlatAdam
 from syncline.rl.learners.torch.flat_parameters import FlatParameters
+from syncline.rl.value_types import StateDict
 
 LEAST_STD = 1e-6
 MOST_VALIDATION_ROWS = 5000
@@ -230,7 +231,7 @@ class Dynamics:
 
     # -- state
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> StateDict:
         """Return everything that later predictions and trainings depend on, except `random`."""
         moments = self._adam.state.get(self._flat.vector, {})
         return {

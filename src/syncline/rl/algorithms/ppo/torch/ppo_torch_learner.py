@@ -11,6 +11,7 @@ from syncline.rl.checkpointable import StateDict
 from syncline.rl.columns.fragment import Fragment
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree
+from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.config.schedule import Schedule
 from syncline.rl.connectors.to_learner.train_columns import AddOneTsToEpisodesAndTruncate
 from syncline.rl.connectors.torch.advantages_torch import GeneralAdvantageEstimation
@@ -46,7 +47,9 @@ class PPOTorchLearner(TorchLearner):
 
     # -- advantages
 
-    def postprocess(self, module_id: str, config: Any, fragment: Fragment) -> dict[str, Tree]:
+    def postprocess(
+        self, module_id: str, config: AlgorithmConfig, fragment: Fragment
+    ) -> dict[str, Tree]:
         """Return advantages and value targets [T, N]."""
         rewards, ends = fragment.rewards, trajectory_ends(fragment)
         if not config.use_critic:
@@ -57,7 +60,7 @@ class PPOTorchLearner(TorchLearner):
         advantages = gae(rewards, values, next_values, ends, config.gamma, lambda_)
         return {Columns.ADVANTAGES: advantages, Columns.VALUE_TARGETS: advantages + values}
 
-    def finish_batch(self, module_id: str, config: Any, batch: TrainBatch) -> None:
+    def finish_batch(self, module_id: str, config: AlgorithmConfig, batch: TrainBatch) -> None:
         """Standardize the advantages over the whole batch."""
         advantages = batch.columns[Columns.ADVANTAGES]
         mask = batch.columns.get(Columns.LOSS_MASK)
@@ -75,7 +78,7 @@ class PPOTorchLearner(TorchLearner):
 
     # -- loss
 
-    def before_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
+    def before_gradient_based_update(self, *, timesteps: dict[str, int]) -> None:
         """Set the entropy coefficients of this update."""
         step = int(timesteps.get(NUM_ENV_STEPS_SAMPLED_LIFETIME, 0))
         for module_id in self.module:
@@ -85,7 +88,7 @@ class PPOTorchLearner(TorchLearner):
             self.curr_kl_coeffs_per_module.setdefault(module_id, config.kl_coeff)
 
     def compute_loss_for_module(
-        self, *, module_id: str, config: Any, batch: Batch, fwd_out: dict[str, Any]
+        self, *, module_id: str, config: AlgorithmConfig, batch: Batch, fwd_out: Batch
     ) -> torch.Tensor:
         """Return -E[min(r A, clip(r) A)] + value loss - entropy bonus + KL penalty."""
         module: Any = self.module[module_id]
@@ -118,7 +121,7 @@ class PPOTorchLearner(TorchLearner):
         self.metrics.log_dict(logged, key=module_id, window=1)
         return loss
 
-    def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
+    def after_gradient_based_update(self, *, timesteps: dict[str, int]) -> None:
         """Adapt the KL coefficients."""
         for module_id, coefficient in list(self.curr_kl_coeffs_per_module.items()):
             config: Any = self.config.get_config_for_module(module_id)
@@ -138,7 +141,7 @@ class PPOTorchLearner(TorchLearner):
 
     # -- state
 
-    def remove_module(self, module_id: str, **options: Any) -> None:
+    def remove_module(self, module_id: str, **options: object) -> None:
         """Remove a module, its coefficients and its optimizers."""
         super().remove_module(module_id, **options)
         self.curr_kl_coeffs_per_module.pop(module_id, None)

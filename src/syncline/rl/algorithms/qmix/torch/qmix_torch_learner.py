@@ -8,6 +8,7 @@ import torch
 
 from syncline.rl.algorithms.qmix.torch.qmix_torch_module import Q_CHOSEN, TEAM_CHOSEN, TEAM_NEXT
 from syncline.rl.columns.names import Columns
+from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.learners.torch.optimizers import DEFAULT_OPTIMIZER
 from syncline.rl.learners.torch.target_networks import TargetNetworkLearner
 from syncline.rl.learners.torch.train_batch import Batch, TrainBatch, as_tensors
@@ -16,7 +17,7 @@ from syncline.rl.learners.torch.train_batch import Batch, TrainBatch, as_tensors
 class QMixTorchLearner(TargetNetworkLearner):
     """Moves Q_tot(s, u) towards r + gamma Q_tot_target(s', argmax q(s'))."""
 
-    def configure_optimizers_for_module(self, module_id: str, config: Any) -> None:
+    def configure_optimizers_for_module(self, module_id: str, config: AlgorithmConfig) -> None:
         """Create RMSProp for the online networks."""
         parameters = [p for p in self.get_parameters(self.module[module_id]) if p.requires_grad]
         self.register_optimizer(
@@ -38,7 +39,7 @@ class QMixTorchLearner(TargetNetworkLearner):
         )
 
     def compute_loss_for_module(
-        self, *, module_id: str, config: Any, batch: Batch, fwd_out: dict[str, Any]
+        self, *, module_id: str, config: AlgorithmConfig, batch: Batch, fwd_out: Batch
     ) -> torch.Tensor:
         """Return the mean squared error over all steps and, without a mixer, over agents."""
         chosen, following = fwd_out[TEAM_CHOSEN], fwd_out[TEAM_NEXT]

@@ -22,6 +22,7 @@ from syncline.rl.modules.torch.models import ENCODER_OUT
 from syncline.rl.modules.torch.observations import leaf_spaces, to_vector, vector_size
 from syncline.rl.modules.torch.torch_acting import to_numpy, to_tensor
 from syncline.rl.modules.torch.torch_rl_module import TorchRLModule
+from syncline.rl.value_types import Space, Tree
 
 OBS, STATE, ACTION_MASK = "obs", "state", "action_mask"
 """Keys of an agent's observation."""
@@ -117,7 +118,7 @@ class QMixTorchRLModule(TorchRLModule, TargetNetworkAPI, InferenceOnlyAPI):
 
     # -- values
 
-    def get_initial_state(self) -> Any:
+    def get_initial_state(self) -> Tree:
         """Return the encoder's state for every agent, [n, …]; empty without memory."""
         if not hasattr(self.encoder, "get_initial_state"):
             return {}
@@ -139,7 +140,7 @@ class QMixTorchRLModule(TorchRLModule, TargetNetworkAPI, InferenceOnlyAPI):
             return _vector(self._state_space, obs[0][STATE])
         return self.vectors(obs)[..., : self._obs_size].flatten(-2)
 
-    def masks(self, obs: Any) -> torch.Tensor | None:
+    def masks(self, obs: Tree) -> torch.Tensor | None:
         """Return which actions are allowed, [..., n, A]; None if all are."""
         if not self.has_mask:
             return None
@@ -181,7 +182,7 @@ class QMixTorchRLModule(TorchRLModule, TargetNetworkAPI, InferenceOnlyAPI):
         )
         return self.head(encoded[ENCODER_OUT][:, 0]).view(*inputs.shape[:2], -1), following
 
-    def _forward(self, batch: Batch, **kwargs: Any) -> Batch:
+    def _forward(self, batch: Batch, **kwargs: object) -> Batch:
         values, following = self.compute_q_values(batch)
         mask = self.masks(batch[Columns.OBS])
         if mask is not None:
@@ -190,7 +191,7 @@ class QMixTorchRLModule(TorchRLModule, TargetNetworkAPI, InferenceOnlyAPI):
         out = {Columns.ACTIONS: tuple(best.unbind(-1)), "q_values": values}
         return out if following is None else {**out, Columns.STATE_OUT: following}
 
-    def _forward_train(self, batch: Batch, **kwargs: Any) -> Batch:
+    def _forward_train(self, batch: Batch, **kwargs: object) -> Batch:
         """Return the values of taken and of next actions.
 
         Observations [S, L + 1, …] start at the beginning of episodes; actions are [S, L].
@@ -236,7 +237,7 @@ class TeamActing:
         self.epsilon = self._schedule.value(step)
 
     def act(
-        self, obs: Any, noise: np.ndarray, explore: bool, state: Any = None
+        self, obs: Tree, noise: np.ndarray, explore: bool, state: Any = None
     ) -> tuple[dict[str, Any], Any]:
         """Return actions, a tuple of [N] for every agent."""
         module = self._module
@@ -262,11 +263,11 @@ class TeamActing:
         )
 
 
-def _size(space: Any) -> int:
+def _size(space: Space) -> int:
     return sum(vector_size(leaf) for leaf in leaf_spaces(space).values())
 
 
-def _vector(space: Any, tree: Any) -> torch.Tensor:
+def _vector(space: Space, tree: Tree) -> torch.Tensor:
     """Return nested values [*batch, …] as vectors [*batch, D]."""
     found = leaf_spaces(space)
     if set(found) == {()}:

@@ -15,6 +15,7 @@ from syncline.rl.modules.default_model_config import complete_model_config
 from syncline.rl.modules.torch.catalog import Catalog
 from syncline.rl.modules.torch.encoders import plain_vector
 from syncline.rl.modules.torch.heads import MLPHeadConfig
+from syncline.rl.value_types import Batch, Space
 
 ENCODER_OUT = "encoder_out"
 
@@ -34,8 +35,8 @@ class Critic(nn.Module):
         self,
         catalog: Catalog,
         model_config: dict[str, Any],
-        observation_space: gym.Space[Any],
-        action_space: gym.Space[Any] | None,
+        observation_space: Space,
+        action_space: Space | None,
         num_quantiles: int = 1,
     ) -> None:
         super().__init__()
@@ -82,7 +83,7 @@ class Critics(nn.Module):
         super().__init__()
         self.each = nn.ModuleList(Critic(*arguments) for _ in range(count))
 
-    def forward(self, batch: dict[str, Any], actions: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(self, batch: Batch, actions: torch.Tensor | None = None) -> torch.Tensor:
         """Return the values of all critics."""
         return torch.stack([each(batch, actions) for each in self.each])
 

@@ -14,6 +14,7 @@ from syncline.rl.algorithms.sac.torch.critics import frozen, smallest
 from syncline.rl.algorithms.sac.torch.sac_direct import DirectSAC, direct_networks
 from syncline.rl.checkpointable import StateDict
 from syncline.rl.columns.names import Columns
+from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.learners.torch.target_networks import (
     TargetNetworkLearner,
     discounts,
@@ -31,7 +32,7 @@ class SACTorchLearner(TargetNetworkLearner):
         self.target_entropies: dict[str, float] = {}
         super().build()
 
-    def configure_optimizers_for_module(self, module_id: str, config: Any) -> None:
+    def configure_optimizers_for_module(self, module_id: str, config: AlgorithmConfig) -> None:
         """Create Adam for critics, policy and temperature."""
         module: Any = self.module[module_id]
         self.log_alphas[module_id] = nn.Parameter(
@@ -43,7 +44,7 @@ class SACTorchLearner(TargetNetworkLearner):
         self.register_adam(module_id, "policy", policy, config.actor_lr)
         self.register_adam(module_id, "alpha", [self.log_alphas[module_id]], config.alpha_lr)
 
-    def make_direct_step(self, module_id: str, config: Any) -> DirectSAC | None:
+    def make_direct_step(self, module_id: str, config: AlgorithmConfig) -> DirectSAC | None:
         """Return the step without autograd for the losses of this class."""
         networks = direct_networks(self.module[module_id])
         if type(self) is not SACTorchLearner or networks is None:
@@ -60,7 +61,7 @@ class SACTorchLearner(TargetNetworkLearner):
         return {module_id: {} for module_id in batch}
 
     def compute_loss_for_module(
-        self, *, module_id: str, config: Any, batch: Batch, fwd_out: dict[str, Any]
+        self, *, module_id: str, config: AlgorithmConfig, batch: Batch, fwd_out: Batch
     ) -> torch.Tensor:
         """Return the sum of the three losses."""
         module: Any = self.module[module_id]

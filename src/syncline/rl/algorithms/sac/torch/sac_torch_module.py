@@ -22,6 +22,7 @@ from syncline.rl.modules.torch.distributions.gaussian import SQUASHED_LOG_STD, T
 from syncline.rl.modules.torch.heads import MLPHeadConfig
 from syncline.rl.modules.torch.policy_weights import numpy_network
 from syncline.rl.modules.torch.torch_rl_module import TorchRLModule
+from syncline.rl.value_types import Batch, Tree
 
 ENCODER_OUT = "encoder_out"
 
@@ -70,23 +71,19 @@ class DefaultSACTorchRLModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI,
         """Return critics and targets."""
         return [(self.critics, self.targets)]
 
-    def compute_q_values(
-        self, batch: dict[str, Any], actions: torch.Tensor | None = None
-    ) -> dict[str, Any]:
+    def compute_q_values(self, batch: Batch, actions: torch.Tensor | None = None) -> dict[str, Any]:
         """Return `qf_preds`: the smaller of the critics' values."""
         return {"qf_preds": smallest(self.critics(batch, actions))}
 
-    def forward_target(
-        self, batch: dict[str, Any], actions: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def forward_target(self, batch: Batch, actions: torch.Tensor | None = None) -> torch.Tensor:
         """Return the smaller of the target critics' values."""
         return smallest(self.targets(batch, actions))
 
-    def policy(self, batch: dict[str, Any]) -> Any:
+    def policy(self, batch: Batch) -> Any:
         """Return the action distribution."""
         return self.action_dist_cls.from_logits(self.policy_inputs(batch))  # type: ignore[union-attr]
 
-    def policy_inputs(self, batch: dict[str, Any]) -> torch.Tensor:
+    def policy_inputs(self, batch: Batch) -> torch.Tensor:
         """Return the parameters of the action distribution, [B, …]."""
         inputs: torch.Tensor = self.pi(self.pi_encoder(batch)[ENCODER_OUT])
         return inputs
@@ -101,7 +98,7 @@ class DefaultSACTorchRLModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI,
             return super().acting_policy()
         return SquashedActing(network, tuple(self.action_space.shape))
 
-    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def _forward(self, batch: Batch, **kwargs: object) -> Batch:
         return {Columns.ACTION_DIST_INPUTS: self.policy_inputs(batch)}
 
 
@@ -121,7 +118,7 @@ class SquashedActing:
         self.noise_size = math.prod(shape)
 
     def act(
-        self, obs: Any, noise: np.ndarray, explore: bool, state: Any = None
+        self, obs: Tree, noise: np.ndarray, explore: bool, state: Any = None
     ) -> tuple[dict[str, Any], Any]:
         """Return actions [N, …] in [-1, 1]."""
         outputs = self._network(obs)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from syncline.rl.columns.names import Columns
+from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.learners.torch.optimizers import Gradients
 from syncline.rl.learners.torch.target_networks import (
     TargetNetworkLearner,
@@ -19,7 +20,7 @@ from syncline.rl.learners.torch.train_batch import Batch
 class TD3TorchLearner(TargetNetworkLearner):
     """Updates the critics every time, the policy and the targets every `policy_delay` updates."""
 
-    def configure_optimizers_for_module(self, module_id: str, config: Any) -> None:
+    def configure_optimizers_for_module(self, module_id: str, config: AlgorithmConfig) -> None:
         """Create Adam for critics and policy."""
         module: Any = self.module[module_id]
         self.register_adam(module_id, "qf", list(module.critics.parameters()), config.critic_lr)
@@ -30,7 +31,7 @@ class TD3TorchLearner(TargetNetworkLearner):
         return {module_id: {} for module_id in batch}
 
     def compute_loss_for_module(
-        self, *, module_id: str, config: Any, batch: Batch, fwd_out: dict[str, Any]
+        self, *, module_id: str, config: AlgorithmConfig, batch: Batch, fwd_out: Batch
     ) -> torch.Tensor:
         """Return the loss of the critics and, if it is due, of the policy."""
         module: Any = self.module[module_id]
@@ -64,7 +65,7 @@ class TD3TorchLearner(TargetNetworkLearner):
         targets: torch.Tensor = batch[Columns.REWARDS] + future
         return targets
 
-    def _is_policys_turn(self, config: Any) -> bool:
+    def _is_policys_turn(self, config: AlgorithmConfig) -> bool:
         return self.updates % int(config.policy_delay) == 0
 
     def apply_gradients(self, gradients_dict: Gradients) -> None:

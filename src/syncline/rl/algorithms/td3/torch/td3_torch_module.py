@@ -24,6 +24,7 @@ from syncline.rl.modules.torch.policy_weights import numpy_network
 from syncline.rl.modules.torch.torch_acting import to_numpy, to_tensor
 from syncline.rl.modules.torch.torch_rl_module import TorchRLModule
 from syncline.rl.runners.actions import is_normalized
+from syncline.rl.value_types import Batch, Tree
 
 ENCODER_OUT = "encoder_out"
 
@@ -50,7 +51,7 @@ class DeterministicPolicy(nn.Module):
             output_layer_activation="tanh",
         ).build()
 
-    def forward(self, batch: dict[str, Any]) -> torch.Tensor:
+    def forward(self, batch: Batch) -> torch.Tensor:
         """Return actions."""
         actions: torch.Tensor = self.head(self.encoder(batch)[ENCODER_OUT])
         return actions.reshape(-1, *self._shape)
@@ -96,20 +97,18 @@ class DefaultTD3TorchRLModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI,
         actions = self.policy(batch) if actions is None else actions
         return {"qf_preds": self.critics.each[0](batch, actions)}
 
-    def value_of_policy(self, batch: dict[str, Any]) -> torch.Tensor:
+    def value_of_policy(self, batch: Batch) -> torch.Tensor:
         """Return Q(s, pi(s)), [B], whose gradient reaches the policy only."""
         with frozen(self.critics.each[0]):
             values: torch.Tensor = self.compute_q_values(batch)["qf_preds"]
         return values
 
-    def forward_target(
-        self, batch: dict[str, Any], actions: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def forward_target(self, batch: Batch, actions: torch.Tensor | None = None) -> torch.Tensor:
         """Return the smaller of the target critics' values of the target policy's actions."""
         actions = self.target_policy(batch) if actions is None else actions
         return smallest(self.target_critics(batch, actions))
 
-    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def _forward(self, batch: Batch, **kwargs: object) -> Batch:
         return {Columns.ACTIONS: self.policy(batch)}
 
     def acting_policy(self) -> ActingPolicy:
@@ -137,7 +136,7 @@ class NoisyActing:
         self.stddev = self._schedule.value(step)
 
     def act(
-        self, obs: Any, noise: np.ndarray, explore: bool, state: Any = None
+        self, obs: Tree, noise: np.ndarray, explore: bool, state: Any = None
     ) -> tuple[dict[str, Any], Any]:
         """Return actions [N, …] in [-1, 1]."""
         if self._network is not None:

@@ -30,15 +30,11 @@ class DefaultTQCTorchRLModule(DefaultSACTorchRLModule):
         spaces = self.observation_space, self.action_space
         return Critics(count, self.catalog, self.model_config, *spaces, quantiles)
 
-    def compute_q_values(
-        self, batch: dict[str, Any], actions: torch.Tensor | None = None
-    ) -> dict[str, Any]:
+    def compute_q_values(self, batch: Batch, actions: torch.Tensor | None = None) -> dict[str, Any]:
         """Return `qf_preds`: the mean of all quantiles, [B]."""
         return {"qf_preds": self.critics(batch, actions).mean((0, -1))}
 
-    def forward_target(
-        self, batch: dict[str, Any], actions: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def forward_target(self, batch: Batch, actions: torch.Tensor | None = None) -> torch.Tensor:
         """Return the quantiles of all target critics in ascending order, [B, C K]."""
         pooled = torch.cat(tuple(self.targets(batch, actions)), -1)
         return pooled.sort(-1).values

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from syncline.rl.modules.distribution import Distribution
+from syncline.rl.value_types import Tree
 
 Shape = tuple[int, ...]
 
@@ -19,7 +20,7 @@ class TorchDistribution(Distribution):
     everything themselves instead.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__()
         self._wrapped = self._get_torch_distribution(*args, **kwargs)
 
@@ -39,7 +40,7 @@ class TorchDistribution(Distribution):
         logp: torch.Tensor = self._dist.log_prob(value)
         return logp
 
-    def entropy(self, **kwargs: Any) -> torch.Tensor:
+    def entropy(self, **kwargs: object) -> torch.Tensor:
         """Return the entropy."""
         entropy: torch.Tensor = self._dist.entropy()
         return entropy
@@ -48,11 +49,11 @@ class TorchDistribution(Distribution):
         """Return KL(self || other)."""
         return torch.distributions.kl.kl_divergence(self._dist, other._dist)
 
-    def sample(self, *, sample_shape: Shape | None = None, **kwargs: Any) -> Any:
+    def sample(self, *, sample_shape: Shape | None = None, **kwargs: object) -> Tree:
         """Return samples without gradients."""
         return self._dist.sample(torch.Size(sample_shape or ()))
 
-    def rsample(self, *, sample_shape: Shape | None = None, **kwargs: Any) -> Any:
+    def rsample(self, *, sample_shape: Shape | None = None, **kwargs: object) -> Tree:
         """Return samples with gradients."""
         return self._dist.rsample(torch.Size(sample_shape or ()))
 

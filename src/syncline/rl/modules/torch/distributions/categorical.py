@@ -11,6 +11,7 @@ import torch
 from syncline.rl.modules.distribution import Distribution, Noise
 from syncline.rl.modules.torch.distributions.base import Shape, TorchDistribution
 from syncline.rl.modules.torch.distributions.deterministic import TorchDeterministic
+from syncline.rl.value_types import Space
 
 
 class TorchCategorical(TorchDistribution):
@@ -66,7 +67,7 @@ class TorchCategorical(TorchDistribution):
             log_probs = log_probs.expand(*value.shape, -1)
         return log_probs.gather(-1, value.unsqueeze(-1)).squeeze(-1)
 
-    def entropy(self, **kwargs: Any) -> torch.Tensor:
+    def entropy(self, **kwargs: object) -> torch.Tensor:
         """Return the entropy, [*batch]."""
         return (self.probs * self._finite_log_probs()).sum(-1).neg()
 
@@ -79,13 +80,13 @@ class TorchCategorical(TorchDistribution):
         """Return log-probabilities whose product with a probability of 0 is 0."""
         return self.log_probs.clamp(min=torch.finfo(self.logits.dtype).min)
 
-    def sample(self, *, sample_shape: Shape | None = None, **kwargs: Any) -> torch.Tensor:
+    def sample(self, *, sample_shape: Shape | None = None, **kwargs: object) -> torch.Tensor:
         """Return actions, [*sample_shape, *batch], int64."""
         shape = (*(sample_shape or ()), *self.logits.shape[:-1], 1)
         noise = torch.rand(shape, dtype=torch.float64, device=self.logits.device)
         return self._inverse_cdf(noise)
 
-    def rsample(self, *, sample_shape: Shape | None = None, **kwargs: Any) -> torch.Tensor:
+    def rsample(self, *, sample_shape: Shape | None = None, **kwargs: object) -> torch.Tensor:
         """Return one-hot actions with the gradient of the probabilities (straight-through),
         [*sample_shape, *batch, K].
         """
@@ -120,7 +121,7 @@ class TorchCategorical(TorchDistribution):
         return Noise(1, "uniform")
 
     @staticmethod
-    def required_input_dim(space: gym.Space[Any], **kwargs: Any) -> int:
+    def required_input_dim(space: Space, **kwargs: Any) -> int:
         """Return the number of actions."""
         if not isinstance(space, gym.spaces.Discrete):
             raise TypeError(f"TorchCategorical is for Discrete action spaces, not for {space}.")
@@ -134,7 +135,7 @@ class TorchMultiCategorical(Distribution):
         super().__init__()
         self._cats = list(categoricals)
 
-    def sample(self, *, sample_shape: Shape | None = None, **kwargs: Any) -> torch.Tensor:
+    def sample(self, *, sample_shape: Shape | None = None, **kwargs: object) -> torch.Tensor:
         """Return actions, [*sample_shape, *batch, C], int64."""
         return torch.stack([each.sample(sample_shape=sample_shape) for each in self._cats], -1)
 
@@ -146,7 +147,7 @@ class TorchMultiCategorical(Distribution):
         """Return the log-probability, [*batch]."""
         return self._sum(each.logp(value[..., i]) for i, each in enumerate(self._cats))
 
-    def entropy(self, **kwargs: Any) -> torch.Tensor:
+    def entropy(self, **kwargs: object) -> torch.Tensor:
         """Return the entropy, [*batch]."""
         return self._sum(each.entropy() for each in self._cats)
 
@@ -177,7 +178,7 @@ class TorchMultiCategorical(Distribution):
         return TorchDeterministic(torch.stack([each.logits.argmax(-1) for each in self._cats], -1))
 
     @staticmethod
-    def required_input_dim(space: gym.Space[Any], **kwargs: Any) -> int:
+    def required_input_dim(space: Space, **kwargs: Any) -> int:
         """Return the number of logits of all actions."""
         return sum(category_counts(space))
 
@@ -214,7 +215,7 @@ class TorchMultiCategorical(Distribution):
         )
 
 
-def category_counts(space: gym.Space[Any]) -> list[int]:
+def category_counts(space: Space) -> list[int]:
     """Return the number of values of each action of a MultiDiscrete or MultiBinary space."""
     if isinstance(space, gym.spaces.MultiDiscrete) and space.nvec.ndim == 1:
         return [int(n) for n in space.nvec]

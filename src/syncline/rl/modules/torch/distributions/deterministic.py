@@ -10,6 +10,7 @@ import torch
 
 from syncline.rl.modules.distribution import Distribution, Noise
 from syncline.rl.modules.torch.distributions.base import Shape
+from syncline.rl.value_types import Space
 
 
 class TorchDeterministic(Distribution):
@@ -19,11 +20,11 @@ class TorchDeterministic(Distribution):
         super().__init__()
         self.loc = loc
 
-    def sample(self, *, sample_shape: Shape | None = None, **kwargs: Any) -> torch.Tensor:
+    def sample(self, *, sample_shape: Shape | None = None, **kwargs: object) -> torch.Tensor:
         """Return the actions."""
         return self.loc.expand(*(sample_shape or ()), *self.loc.shape)
 
-    def rsample(self, *, sample_shape: Shape | None = None, **kwargs: Any) -> torch.Tensor:
+    def rsample(self, *, sample_shape: Shape | None = None, **kwargs: object) -> torch.Tensor:
         """Return the actions, with gradients."""
         return self.sample(sample_shape=sample_shape)
 
@@ -35,7 +36,7 @@ class TorchDeterministic(Distribution):
         """Return zeros in the shape of the parameters."""
         return torch.zeros_like(self.loc, dtype=torch.float32)
 
-    def entropy(self, **kwargs: Any) -> torch.Tensor:
+    def entropy(self, **kwargs: object) -> torch.Tensor:
         """Raise RuntimeError: a deterministic action has no density."""
         raise RuntimeError("TorchDeterministic has no entropy: its actions have no density.")
 
@@ -49,7 +50,7 @@ class TorchDeterministic(Distribution):
         return Noise(0, "uniform")
 
     @staticmethod
-    def required_input_dim(space: gym.Space[Any], **kwargs: Any) -> int:
+    def required_input_dim(space: Space, **kwargs: Any) -> int:
         """Return the number of elements of an action."""
         if not isinstance(space, gym.spaces.Box):
             raise TypeError(f"TorchDeterministic is for Box action spaces, not for {space}.")

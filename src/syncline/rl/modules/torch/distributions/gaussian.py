@@ -13,6 +13,7 @@ from torch.nn.functional import softplus
 from syncline.rl.modules.distribution import Distribution, Noise
 from syncline.rl.modules.torch.distributions.base import Shape, TorchDistribution
 from syncline.rl.modules.torch.distributions.deterministic import TorchDeterministic
+from syncline.rl.value_types import Space
 
 LOG_2PI = math.log(2.0 * math.pi)
 SQUASHED_LOG_STD = (-5.0, 2.0)
@@ -71,7 +72,7 @@ class TorchDiagGaussian(TorchDistribution):
         """Return the log-density of loc + scale * z."""
         return (0.5 * (z.square() + LOG_2PI) + self.log_std).sum(-1).neg()
 
-    def entropy(self, **kwargs: Any) -> torch.Tensor:
+    def entropy(self, **kwargs: object) -> torch.Tensor:
         """Return the entropy, [*batch]."""
         log_std = self.log_std.expand_as(self.loc)
         return log_std.sum(-1) + 0.5 * (1.0 + LOG_2PI) * self.loc.shape[-1]
@@ -83,12 +84,12 @@ class TorchDiagGaussian(TorchDistribution):
         terms: torch.Tensor = other.log_std - self.log_std + 0.5 * (ratio + distance - 1.0)
         return terms.sum(-1)
 
-    def sample(self, *, sample_shape: Shape | None = None, **kwargs: Any) -> torch.Tensor:
+    def sample(self, *, sample_shape: Shape | None = None, **kwargs: object) -> torch.Tensor:
         """Return actions, [*sample_shape, *batch, *event]."""
         with torch.no_grad():
             return self.rsample(sample_shape=sample_shape)
 
-    def rsample(self, *, sample_shape: Shape | None = None, **kwargs: Any) -> torch.Tensor:
+    def rsample(self, *, sample_shape: Shape | None = None, **kwargs: object) -> torch.Tensor:
         """Return actions with gradients, [*sample_shape, *batch, *event]."""
         return self._event(self.loc + self.scale * self._draw(sample_shape))
 
@@ -125,7 +126,7 @@ class TorchDiagGaussian(TorchDistribution):
         return Noise(self.loc.shape[-1], "normal")
 
     @staticmethod
-    def required_input_dim(space: gym.Space[Any], **kwargs: Any) -> int:
+    def required_input_dim(space: Space, **kwargs: Any) -> int:
         """Return the number of means and log standard deviations."""
         return 2 * _num_elements(TorchDiagGaussian, space)
 
@@ -187,7 +188,7 @@ class TorchSquashedGaussian(TorchDiagGaussian):
         squashed = unit * (self._high - self._low) + self._low
         return self._event(torch.minimum(torch.maximum(squashed, self._low), self._high))
 
-    def rsample(self, *, sample_shape: Shape | None = None, **kwargs: Any) -> torch.Tensor:
+    def rsample(self, *, sample_shape: Shape | None = None, **kwargs: object) -> torch.Tensor:
         """Return actions with gradients."""
         return self._squash(self.loc + self.scale * self._draw(sample_shape))
 
@@ -210,7 +211,7 @@ class TorchSquashedGaussian(TorchDiagGaussian):
         unsquashed = self.loc + self.scale * noise.to(self.loc.dtype)
         return self._squash(unsquashed), self._squashed_logp(unsquashed)
 
-    def entropy(self, **kwargs: Any) -> torch.Tensor:
+    def entropy(self, **kwargs: object) -> torch.Tensor:
         """Raise ValueError: there is no closed form."""
         raise ValueError(
             "The entropy of a squashed Gaussian has no closed form: estimate it by the mean of "
@@ -255,7 +256,7 @@ def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
     return bool((one == other).all())
 
 
-def _num_elements(cls: type, space: gym.Space[Any]) -> int:
+def _num_elements(cls: type, space: Space) -> int:
     if not isinstance(space, gym.spaces.Box):
         raise TypeError(f"{cls.__name__} is for Box action spaces, not for {space}.")
     return int(np.prod(space.shape))

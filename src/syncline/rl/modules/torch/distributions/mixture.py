@@ -11,6 +11,7 @@ from torch.distributions import Categorical, Independent, MixtureSameFamily, Nor
 
 from syncline.rl.modules.torch.distributions.base import TorchDistribution
 from syncline.rl.modules.torch.distributions.deterministic import TorchDeterministic
+from syncline.rl.value_types import Space
 
 SAMPLES = 32
 """Samples of an estimated entropy or divergence."""
@@ -38,7 +39,7 @@ class TorchGaussianMixture(TorchDistribution):
             validate_args=False,
         )
 
-    def entropy(self, **kwargs: Any) -> torch.Tensor:
+    def entropy(self, **kwargs: object) -> torch.Tensor:
         """Return the estimated entropy. Its gradient is the score function's, E[-ln p grad ln p],
         because the gradient of -ln p alone is zero on average.
         """
@@ -52,7 +53,7 @@ class TorchGaussianMixture(TorchDistribution):
         actions = self._dist.sample((SAMPLES,))
         return (self.logp(actions).detach() - other.logp(actions)).mean(0)
 
-    def rsample(self, **kwargs: Any) -> torch.Tensor:
+    def rsample(self, **kwargs: object) -> torch.Tensor:
         """Raise NotImplementedError: the choice of a mode has no gradient."""
         raise NotImplementedError(
             "TorchGaussianMixture has no samples with gradients, which SAC needs: use "
@@ -67,7 +68,7 @@ class TorchGaussianMixture(TorchDistribution):
         return TorchDeterministic(loc=means.gather(-2, index).squeeze(-2))
 
     @staticmethod
-    def required_input_dim(space: gym.Space[Any], modes: int = 2, **kwargs: Any) -> int:
+    def required_input_dim(space: Space, modes: int = 2, **kwargs: Any) -> int:
         """Return modes * (1 + 2 D)."""
         if not isinstance(space, gym.spaces.Box):
             raise TypeError(f"TorchGaussianMixture is for Box action spaces, not for {space}.")

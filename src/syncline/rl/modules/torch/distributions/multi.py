@@ -10,6 +10,7 @@ import torch
 from syncline.rl.columns.trees import leaves, map_tree
 from syncline.rl.modules.distribution import Distribution, Noise
 from syncline.rl.modules.torch.distributions.base import Shape
+from syncline.rl.value_types import Space, Tree
 
 _BELOW_ONE = 1.0 - 2.0**-53
 
@@ -26,11 +27,11 @@ class TorchMultiDistribution(Distribution):
         self._struct = child_distribution_struct
         self._children: list[Any] = leaves(child_distribution_struct)
 
-    def sample(self, *, sample_shape: Shape | None = None, **kwargs: Any) -> Any:
+    def sample(self, *, sample_shape: Shape | None = None, **kwargs: object) -> Tree:
         """Return actions, nested as the space."""
         return map_tree(lambda child: child.sample(sample_shape=sample_shape), self._struct)
 
-    def rsample(self, *, sample_shape: Shape | None = None, **kwargs: Any) -> Any:
+    def rsample(self, *, sample_shape: Shape | None = None, **kwargs: object) -> Tree:
         """Return actions with gradients, nested as the space."""
         return map_tree(lambda child: child.rsample(sample_shape=sample_shape), self._struct)
 
@@ -40,7 +41,7 @@ class TorchMultiDistribution(Distribution):
             child.logp(part) for child, part in zip(self._children, leaves(value), strict=True)
         )
 
-    def entropy(self, **kwargs: Any) -> torch.Tensor:
+    def entropy(self, **kwargs: object) -> torch.Tensor:
         """Return the entropy, [*batch]."""
         return self._sum(child.entropy() for child in self._children)
 
@@ -88,7 +89,7 @@ class TorchMultiDistribution(Distribution):
 
     @staticmethod
     def required_input_dim(
-        space: gym.Space[Any], input_lens: Any = (), as_list: bool = False, **kwargs: Any
+        space: Space, input_lens: Any = (), as_list: bool = False, **kwargs: Any
     ) -> Any:
         """Return the number of parameters of all leaves, or of each."""
         lengths = [int(each) for each in leaves(input_lens)]
@@ -116,7 +117,7 @@ class TorchMultiDistribution(Distribution):
         )
 
 
-def space_tree(space: gym.Space[Any]) -> Any:
+def space_tree(space: Space) -> Any:
     """Return the spaces of the leaves, nested as the space."""
     if isinstance(space, gym.spaces.Dict):
         return {key: space_tree(each) for key, each in space.spaces.items()}
