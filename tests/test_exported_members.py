@@ -48,7 +48,7 @@ def test_names_of_exceptions():
         if inspect.isclass(value) and value.__module__ == exceptions.__name__ and name[0] != "_"
     }
     assert classes == set(exceptions.__all__)
-    assert len(exceptions.__all__) == 27
+    assert len(exceptions.__all__) == 45
     for name in set(exceptions.__all__) - {"WorkerTraceback"}:
         assert issubclass(getattr(exceptions, name), exceptions.RayError)
         assert name in exceptions.__doc__

@@ -23,7 +23,9 @@ PACKAGE = "syncline"
 BASE = frozenset({"faults", "optional", "records", "settings", "suggestions"})
 
 # Single modules that are core's public face: who may import core may import them.
-CORE_FACE = frozenset({"actor", "exceptions", "runtime_env"})
+CORE_FACE = frozenset(
+    {"actor", "exceptions", "remote_function", "runtime_context", "runtime_env", "types"}
+)
 
 # package -> the other packages that it may import. A package that has no row may not exist.
 MAY_IMPORT: dict[str, frozenset[str]] = {
@@ -37,8 +39,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "rl": frozenset({"core", "data", "train", "tune", "runs", "storage"}),
     "rllib": frozenset({"rl"}),
     "launcher": frozenset({"core", "train", "runs", "storage"}),
+    # Ray's remaining module paths. The table names modules of other packages, which load on use.
+    "ray_paths": frozenset({"core"}),
     # Names that older programs import: they look at the packages from outside.
-    "util": frozenset({"core", "data", "train", "runs", "storage"}),
+    "util": frozenset({"core", "data", "ray_paths", "runs", "storage", "train"}),
     "air": frozenset({"core", "data", "train", "tune", "runs", "storage"}),
     # These use the library as its users do: `import syncline` (the row "__init__") is theirs too.
     "testing": frozenset(
@@ -54,6 +58,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
             "storage",
             "util",
             "air",
+            "ray_paths",
         }
     ),
     "dashboard": frozenset(
@@ -79,7 +84,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         }
     ),
     # The package's own __init__: core at once, the rest by name when first used.
-    "__init__": frozenset({"core", "data", "train", "tune", "serve", "util", "air", "runs"}),
+    "__init__": frozenset(
+        {"air", "core", "data", "ray_paths", "runs", "serve", "train", "tune", "util"}
+    ),
     **{module: frozenset() for module in BASE},
     **{module: frozenset({"core"}) for module in CORE_FACE},
 }
@@ -154,6 +161,7 @@ LOADS_OWN_MODULES_BY_NAME = frozenset(
         "cli/lazy_commands.py",
         "dashboard/server.py",
         "data/__init__.py",
+        "ray_paths/finder.py",
         "serve/__init__.py",
         "cli/migration/surface.py",
         "rl/public_paths.py",

@@ -1,21 +1,23 @@
 """syncline trains PyTorch models on one machine or on many, with the API of Ray's AI libraries.
 
-This module exports tasks, actors and objects (`core`, with `actor`, `exceptions` and `runtime_env`
-as its public modules). They, `data`, `train`, `tune`, `serve`, `runs`, `util`, `air` and `testing`
-load on first use, as do `dag` and `job_submission`. `cli` and `dashboard` are applications on top,
-`as_ray` lets programs that import `ray` use syncline. Every package may use `settings`
+This module exports tasks, actors and objects (`core`, with `actor`, `exceptions`,
+`remote_function`, `runtime_context`, `runtime_env` and `types` as its public modules). They,
+`data`, `train`, `tune`, `serve`, `runs`, `util`, `air` and `testing` load on first use, as do
+`dag`, `experimental` and `job_submission`. `cli` and `dashboard` are applications on top, `as_ray`
+lets programs that import `ray` use syncline, and `ray_paths` has the rest of Ray's module paths,
+such as `syncline.cloudpickle` and `syncline._private.services`. Every package may use `settings`
 (environment variables), `faults` (fault points for tests), `optional` (imports of optional
 libraries), `records` (dataclasses), `suggestions` (for misspelled names) and `storage` (files and
 retries).
 
-Files: `rl`, `rllib`.
+Files: `rl`, `rllib`, `launcher`.
 """
 
 import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from syncline.suggestions import missing_attribute
+from syncline.ray_paths import finder
 
 if TYPE_CHECKING:
     from syncline import actor as actor
@@ -69,8 +71,8 @@ __all__ = [
 
 _SUBMODULES = frozenset(
     {
-        "actor", "air", "as_ray", "data", "exceptions", "runs", "runtime_env", "serve", "testing", "train",
-        "tune", "util",
+        "actor", "air", "as_ray", "dag", "data", "exceptions", "experimental", "remote_function", "runs",
+        "runtime_context", "runtime_env", "serve", "testing", "train", "tune", "types", "util",
     }
 )  # fmt: skip
 
@@ -86,8 +88,11 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(f"{__name__}.core.api"), name)
         globals()[name] = value
         return value
-    raise missing_attribute(sys.modules[__name__], name)
+    return finder.attribute(__name__, name, known=dir(sys.modules[__name__]))
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_SUBMODULES})
+    return sorted({*globals(), *__all__, *_SUBMODULES, *finder.names_of(__name__)})
+
+
+finder.install()

@@ -20,14 +20,34 @@ RayError (also called SynclineError)
 ├── GetTimeoutError (TimeoutError)  `get` timed out
 ├── ObjectLostError                 an object's value is lost
 │   ├── ObjectFreedError            the object was freed
-│   └── OwnerDiedError              the process that created the object died
+│   ├── ObjectFetchTimedOutError    (cluster) no node sent the object
+│   ├── ObjectReconstructionFailedError  (cluster) the object cannot be computed again
+│   ├── OwnerDiedError              the process that created the object died
+│   └── ReferenceCountingAssertionError  (cluster) the object was deleted under a reference
 ├── ObjectStoreFullError            memory and disk have no room for an object
 ├── OutOfDiskError                  the disk has no room to spill objects
 ├── RuntimeEnvSetupError            a worker could not set up a `runtime_env`
 ├── TaskPlacementGroupRemoved       the task's placement group was removed
 ├── ActorPlacementGroupRemoved      the actor's placement group was removed
 ├── PendingCallsLimitExceeded       the actor has `max_pending_calls` pending calls
-└── CrossLanguageError              a value or error of another language
+├── ActorAlreadyExistsError (ValueError)  the name of an actor is taken
+├── ActorHandleNotFoundError (ValueError)  (cluster) a handle is of an earlier session
+├── AsyncioActorExit                (cluster) an async actor ended itself
+├── AuthenticationError             (cluster) the token is missing or wrong
+├── CrossLanguageError              (cluster) a value or error of another language
+├── ObjectRefStreamEndOfStreamError  (cluster) a generator has no more items
+├── OufOfBandObjectRefSerializationException  (cluster) a reference was pickled by other means
+├── PlasmaObjectNotAvailable        (cluster) an object is not in shared memory
+├── RpcError                        (cluster) a message was lost
+├── UnserializableException         (cluster) an error that cannot be rebuilt
+└── RaySystemError                  (cluster) a process of the cluster failed
+    ├── RayCgraphCapacityExceeded   a buffer of a compiled graph is full
+    ├── RayChannelError             a channel of a compiled graph failed
+    │   └── RayChannelTimeoutError (TimeoutError)  a channel timed out
+    ├── RayDirectTransportError     a transfer between devices failed
+    └── StreamingGeneratorReplayInconsistentError  a retried generator yielded other items
+
+Errors marked (cluster) are raised on Ray clusters only.
 """
 
 from __future__ import annotations
@@ -39,30 +59,48 @@ from functools import lru_cache
 from syncline.core import error_frames
 
 __all__ = [
+    "ActorAlreadyExistsError",
     "ActorDiedError",
+    "ActorHandleNotFoundError",
     "ActorOutOfMemoryError",
     "ActorPlacementGroupRemoved",
     "ActorUnavailableError",
     "ActorUnschedulableError",
+    "AsyncioActorExit",
+    "AuthenticationError",
     "CrossLanguageError",
     "GetTimeoutError",
     "LocalRayletDiedError",
     "NodeDiedError",
+    "ObjectFetchTimedOutError",
     "ObjectFreedError",
     "ObjectLostError",
+    "ObjectReconstructionFailedError",
+    "ObjectRefStreamEndOfStreamError",
     "ObjectStoreFullError",
+    "OufOfBandObjectRefSerializationException",
     "OutOfDiskError",
     "OutOfMemoryError",
     "OwnerDiedError",
     "PendingCallsLimitExceeded",
+    "PlasmaObjectNotAvailable",
     "RayActorError",
+    "RayCgraphCapacityExceeded",
+    "RayChannelError",
+    "RayChannelTimeoutError",
+    "RayDirectTransportError",
     "RayError",
+    "RaySystemError",
     "RayTaskError",
+    "ReferenceCountingAssertionError",
+    "RpcError",
     "RuntimeEnvSetupError",
+    "StreamingGeneratorReplayInconsistentError",
     "SynclineError",
     "TaskCancelledError",
     "TaskPlacementGroupRemoved",
     "TaskUnschedulableError",
+    "UnserializableException",
     "UserCodeException",
     "WorkerCrashedError",
     "WorkerTraceback",
@@ -381,6 +419,18 @@ class OwnerDiedError(ObjectLostError):
     """The process that created the object died before a copy existed elsewhere."""
 
 
+class ObjectFetchTimedOutError(ObjectLostError):
+    """No node sent the object in time."""
+
+
+class ObjectReconstructionFailedError(ObjectLostError):
+    """The object is lost, and its task cannot run again."""
+
+
+class ReferenceCountingAssertionError(ObjectLostError, AssertionError):
+    """The object was deleted although a reference existed."""
+
+
 class ObjectStoreFullError(RayError):
     """Neither shared memory nor the disk has room for the object."""
 
@@ -407,6 +457,89 @@ class ActorPlacementGroupRemoved(RayError):
 
 class PendingCallsLimitExceeded(RayError):
     """The actor already has `max_pending_calls` pending calls."""
+
+
+class ActorAlreadyExistsError(ValueError, RayError):
+    """The name of an actor is taken."""
+
+    @property
+    def error_message(self) -> str:
+        """The message."""
+        return str(self)
+
+
+class ActorHandleNotFoundError(ValueError, RayError):
+    """The handle is of an actor of an earlier session."""
+
+    @property
+    def error_message(self) -> str:
+        """The message."""
+        return str(self)
+
+
+class AsyncioActorExit(RayError):
+    """An async actor ended itself with `exit_actor()`."""
+
+
+class AuthenticationError(RayError):
+    """The token of the cluster is missing or wrong."""
+
+
+class ObjectRefStreamEndOfStreamError(RayError):
+    """A generator has no more items."""
+
+
+class OufOfBandObjectRefSerializationException(RayError):
+    """A reference was pickled by other means than arguments, results and `put`."""
+
+
+class PlasmaObjectNotAvailable(RayError):
+    """An object is not in shared memory."""
+
+
+class RpcError(RayError):
+    """A message between processes of the cluster was lost."""
+
+    def __init__(self, message: str = "", rpc_code: int | None = None) -> None:
+        super().__init__(message)
+        self.rpc_code = rpc_code
+
+
+class UnserializableException(RayError):
+    """An error of a task that cannot be rebuilt; the text has its traceback."""
+
+
+class RaySystemError(RayError):
+    """A process of the cluster failed."""
+
+    def __init__(self, client_exc: object = "", traceback_str: str | None = None) -> None:
+        super().__init__(client_exc, traceback_str)
+        self.client_exc = client_exc
+        self.traceback_str = traceback_str
+
+    def __str__(self) -> str:
+        text = str(self.client_exc)
+        return f"{text}\n{self.traceback_str}" if self.traceback_str else text
+
+
+class RayCgraphCapacityExceeded(RaySystemError):
+    """A buffer of a compiled graph is full."""
+
+
+class RayChannelError(RaySystemError):
+    """A channel of a compiled graph failed."""
+
+
+class RayChannelTimeoutError(RayChannelError, TimeoutError):
+    """A channel of a compiled graph timed out."""
+
+
+class RayDirectTransportError(RaySystemError):
+    """A transfer of tensors between devices failed."""
+
+
+class StreamingGeneratorReplayInconsistentError(RaySystemError):
+    """A generator that was run again yielded other items."""
 
 
 class CrossLanguageError(RayError):

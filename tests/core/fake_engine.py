@@ -72,6 +72,9 @@ class FakeEngine(Engine):
         self.calls.append(("wait", num_returns, timeout_s, fetch_local))
         return list(refs[:num_returns]), list(refs[num_returns:])
 
+    def free(self, refs):
+        self.calls.append(("free", [ref.id for ref in refs]))
+
     def next_item(self, generator, index, timeout_s):
         return None
 

@@ -20,6 +20,7 @@ from syncline.core import config as configuration
 from syncline.core import engine as engines
 from syncline.core.config import EngineConfig
 from syncline.core.engine import Engine, current_engine, set_engine
+from syncline.core.logging_config import LoggingConfig
 
 logger = logging.getLogger("syncline")
 
@@ -117,6 +118,7 @@ def init(address: str | None = None, **arguments: Any) -> InitContext:
             until it ends. By default `init` only warns of such programs.
         local_mode: Run everything in this process, in order, for debugging.
         ignore_reinit_error: Return instead of raising if syncline already runs.
+        logging_config: Format and level of log records, a `LoggingConfig`.
         logging_level: Level of syncline's logger.
         log_to_driver: Print the output of workers.
 
@@ -140,7 +142,19 @@ def init(address: str | None = None, **arguments: Any) -> InitContext:
         cluster = None if local_mode else _cluster(given)
         config = configuration.engine_config(arguments, cluster)
         name: EngineName = "inline" if local_mode else "embedded" if cluster is None else "cluster"
+        _configure_logging(arguments.get("logging_config"))
         return InitContext(_start(name, config))
+
+
+def _configure_logging(given: object) -> None:
+    if given is None:
+        return
+    if not isinstance(given, LoggingConfig):
+        raise TypeError(
+            f"`logging_config={given!r}` is a {type(given).__name__}: "
+            f"pass a `syncline.LoggingConfig`"
+        )
+    given.apply()
 
 
 def _cluster(given: str | None) -> str | None:

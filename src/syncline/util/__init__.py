@@ -1,7 +1,7 @@
 """Helpers on top of tasks and actors.
 
 `actor_pool`, `queue`, `placement_group` and `scheduling_strategies`; `dask`, a scheduler for Dask
-graphs; `sgd`, the older training API.
+graphs; `state`, lists of actors, tasks and others; `sgd`, the older training API.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from syncline.core.lifecycle import ensure_engine
+from syncline.ray_paths.client import connect, disconnect
 from syncline.util.actor_pool import ActorPool
 from syncline.util.placement_group import (
     get_current_placement_group,
@@ -20,6 +21,8 @@ from syncline.util.placement_group import (
 
 __all__ = [
     "ActorPool",
+    "connect",
+    "disconnect",
     "get_current_placement_group",
     "get_node_ip_address",
     "get_placement_group",

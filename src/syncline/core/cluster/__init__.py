@@ -11,7 +11,9 @@ Files in the order in which a program uses them:
 - `handles`: references and holds that contain Ray's own; `placement_groups`; `key_values`.
 - `ray_workers`: functions and classes that run in Ray's workers.
 - `ray_errors`: Ray's errors as ours.
-- `cluster_state`: the calling code's ids, listings and the timeline.
+- `cluster_state`: the calling code's ids, listings and the timeline; `state_tables`: rows of the
+  state API.
+- `cluster_utils`: several nodes on this machine, for tests of programs.
 
 No other module of syncline imports `ray`. Ray serializes values: cloudpickle, with arrays and Arrow
 buffers in shared memory. docs/engines.md lists the limits of Ray.

@@ -9,7 +9,8 @@ Files, in the order in which a task passes them:
 - `hub_connection`: a process's connection to the hub; `channel`: messages over a socket;
   `reactor`, `shared_reactor`: event loop and its sharing among threads; `interrupts`: Ctrl-C.
 - `hub`: message handlers; `hub_core`, `hub_records`: its state; `object_table`, `task_table`,
-  `actor_table`, `group_table`: its tables; `hub_requests`: operations on request.
+  `actor_table`, `group_table`: its tables; `hub_requests`: operations on request, with
+  `hub_state`: rows of the state API.
 - `scheduler`: placement, a pure state machine; `scheduler_state`, `resource_pools`, `instructions`:
   its state and results; `actor_state_machine`: the lifecycle of an actor.
 - `session_directories`, `worker_processes`, `fork_server_messages`, `fork_server_process`,

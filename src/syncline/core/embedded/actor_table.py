@@ -35,6 +35,7 @@ from syncline.core.embedded.instructions import AssignActor, reject_unknown
 from syncline.core.embedded.messages import ActorSpec, Message, Value, error_value
 from syncline.core.embedded.task_table import TaskTable
 from syncline.exceptions import (
+    ActorAlreadyExistsError,
     ActorDiedError,
     ActorOutOfMemoryError,
     ActorPlacementGroupRemoved,
@@ -119,7 +120,7 @@ class ActorTable:
         if spec.name and key in self._names:
             if spec.get_if_exists:
                 return self.find(process, spec.name, spec.namespace)
-            raise ValueError(error_messages.actor_exists(spec.name, spec.namespace))
+            raise ActorAlreadyExistsError(error_messages.actor_exists(spec.name, spec.namespace))
         shape, holding = (
             hub.scheduler.shape(dict(amounts), group=spec.group, environment=spec.environment)
             for amounts in (spec.placement, spec.resources)

@@ -14,6 +14,7 @@ from syncline.core.embedded.actor_table import Actor, ActorTable
 from syncline.core.embedded.group_table import GroupTable
 from syncline.core.embedded.hub_core import HubCore
 from syncline.core.embedded.hub_records import Process, Task
+from syncline.core.embedded.hub_state import HubState
 from syncline.core.embedded.segments import Segment
 from syncline.core.embedded.task_table import TaskTable
 from syncline.core.engine import ActorInfo, ActorListing, TaskInfo, TaskListing, TaskStateName
@@ -30,6 +31,7 @@ class HubRequests:
         self._tasks = tasks
         self._actors = actors
         scheduler = hub.scheduler
+        state = HubState(hub, tasks, actors, groups, self._running)
         self._operations: dict[str, Callable[..., object]] = {
             "actor_pid": lambda _, actor_id: actors.pid_of(actor_id),
             "actors": lambda _, limit: self.list_actors(limit),
@@ -46,6 +48,7 @@ class HubRequests:
                 process.number, label, always=True
             ),
             "debugger_waits": lambda _, path: hub.on_debugger(path),
+            "free": lambda _, ids: hub.objects.empty(ids),
             "groups": lambda _: groups.all(str(hub.node["NodeID"])),
             "kill_actor": lambda _, actor_id, no_restart: actors.kill(
                 actor_id, no_restart=no_restart
@@ -56,6 +59,7 @@ class HubRequests:
             "register_definition": lambda _, *arguments: tasks.register_definition(*arguments),
             "remove_group": lambda _, group_id: groups.remove(group_id),
             "resize": lambda _, amounts: hub.apply(scheduler.resize(amounts)),
+            "state": lambda _, *arguments: state.listing(*arguments),
             "statistics": self._statistics,
             "tasks": lambda _, limit: self.list_tasks(limit),
             "timeline": lambda _: tasks.trace_events(),

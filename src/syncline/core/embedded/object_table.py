@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from syncline.core.embedded.messages import SHARED, Value, ValueCallback
+from syncline.core import error_messages
+from syncline.core.embedded.messages import SHARED, Value, ValueCallback, error_value
 from syncline.core.embedded.segments import Segment
+from syncline.exceptions import ObjectFreedError
 from syncline.records import dataclass
 
 
@@ -125,6 +127,19 @@ class ObjectTable:
         entry = self.entries.get(id)
         if entry is not None and entry.subscribers is not None and callback in entry.subscribers:
             entry.subscribers.remove(callback)
+
+    def empty(self, ids: Iterable[int]) -> None:
+        """Replace the values that exist by errors, for `Engine.free`."""
+        for id in ids:
+            entry = self.entries.get(id)
+            if entry is None or entry.value is None:
+                continue
+            form, data, _, contained = entry.value
+            if form == SHARED:
+                entry.on_free = lambda _, segment=data.segment: self._release_segment(segment)
+            error = ObjectFreedError(error_messages.object_freed(id), object_id=f"{id:032x}")
+            entry.value = error_value(error)
+            self.release(contained)
 
     def discard(self, value: Value) -> None:
         """Free the memory of a value that no process will get."""

@@ -49,7 +49,12 @@ from syncline.core.refs import (
     ObjectRefGenerator,
 )
 from syncline.core.tracebacks import task_error
-from syncline.exceptions import ActorUnavailableError, GetTimeoutError, TaskCancelledError
+from syncline.exceptions import (
+    ActorAlreadyExistsError,
+    ActorUnavailableError,
+    GetTimeoutError,
+    TaskCancelledError,
+)
 
 Group = tuple[int, int] | None
 """(placement group id, bundle index or -1)."""
@@ -279,7 +284,7 @@ class InlineEngine(InlineEngineBase):
         if known is not None:
             if options.get_if_exists:
                 return self._actors[known].record, Hold(known)
-            raise ValueError(error_messages.actor_exists(str(options.name), namespace))
+            raise ActorAlreadyExistsError(error_messages.actor_exists(str(options.name), namespace))
         cls = self._load(definition, definition.cls)
         group, captures = placement_of(options, CURRENT.get().context.captured_group_id)
         needed = options.resources_needed()

@@ -114,6 +114,11 @@ class InlineObjects(ObjectTable):
             super().release(ids)
         self._run_due()
 
+    def empty(self, ids: Iterable[int]) -> None:
+        with self._changed:
+            super().empty(ids)
+        self._run_due()
+
     def apply_refcounts(self) -> None:
         """Apply the references that the program made and dropped; free what has none."""
         journal = refs.journal

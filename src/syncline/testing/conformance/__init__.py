@@ -7,9 +7,9 @@
 
 `suite` has the base class and the fixture. The topics are `tasks`, `generators`, `objects`,
 `actors`, `async_actors`, `errors`, `cancelling`, `resources`, `placement`, `environments`,
-`machine`, `listings`, `graphs`, `utilities`, `pools`, `torch_collectives`, `metrics`, `crashes` and
-`terminating`. Not covered: features of a single engine, such as the moment at which memory is
-freed.
+`machine`, `listings`, `state`, `graphs`, `utilities`, `pools`, `torch_collectives`, `metrics`,
+`crashes` and `terminating`. Not covered: features of a single engine, such as the moment at which
+memory is freed.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from syncline.testing.conformance.resources import (
     ResourceBooks,
     VisibleGpus,
 )
+from syncline.testing.conformance.state import FreedValues, RemoteNames, StateApi
 from syncline.testing.conformance.suite import EngineOptions, EngineTraits, Suite, tests_for
 from syncline.testing.conformance.tasks import NestedTasks, ParallelTasks, Retries, Tasks
 from syncline.testing.conformance.terminating import Terminating
@@ -70,6 +71,9 @@ SUITES: tuple[type[Suite], ...] = (
     Environments,
     Machine,
     Listings,
+    StateApi,
+    FreedValues,
+    RemoteNames,
     Graphs,
     AwaitedGraphs,
     ActorPools,

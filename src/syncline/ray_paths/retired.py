@@ -1,0 +1,64 @@
+"""Paths and names of Ray without a counterpart, and what to use instead."""
+
+from __future__ import annotations
+
+_LANGUAGES = (
+    "Workers run Python only. Start the other program with `subprocess` in a task, or serve it "
+    "over HTTP, and call it from there."
+)
+_DIRECT_TRANSPORT = (
+    "Arrays and tensors pass between processes through shared memory without a copy: return them "
+    "from tasks as usual. Between GPUs of different workers, use `torch.distributed`, which "
+    "`syncline.train.torch.TorchTrainer` sets up, or `syncline.util.collective`."
+)
+_WORKFLOWS = (
+    "Chains of tasks are references passed to other tasks. For steps that survive a restart, use "
+    "the checkpoints of `syncline.train` and `syncline.tune`, which resume interrupted runs, or "
+    "write the result of each step with `Dataset.write_parquet`."
+)
+
+RETIRED = {
+    "Language": _LANGUAGES,
+    "cpp_function": _LANGUAGES,
+    "cross_language": _LANGUAGES,
+    "java_actor_class": _LANGUAGES,
+    "java_function": _LANGUAGES,
+    "workflow": _WORKFLOWS,
+    "experimental.channel": _DIRECT_TRANSPORT,
+    "experimental.collective": _DIRECT_TRANSPORT,
+    "experimental.gpu_object_manager": _DIRECT_TRANSPORT,
+    "experimental.rdt": _DIRECT_TRANSPORT,
+    "experimental.register_tensor_transport": _DIRECT_TRANSPORT,
+    "experimental.set_target_for_ref": _DIRECT_TRANSPORT,
+    "experimental.wait_tensor_freed": _DIRECT_TRANSPORT,
+}
+"""Advice by path; it applies to everything below the path."""
+
+TENSOR_TRANSPORT = _DIRECT_TRANSPORT
+
+
+class NoCounterpartError(ImportError):
+    """A module of Ray that does not exist here."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(_text(path, reason), name=f"syncline.{path}")
+        self.remedy = reason
+
+
+class NoCounterpartAttributeError(AttributeError):
+    """A name of Ray that does not exist here; `hasattr` is False for it."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(_text(path, reason))
+        self.remedy = reason
+
+
+def reason_of(path: str) -> str | None:
+    """Return what to use instead of a path; None if it is not retired."""
+    parts = path.split(".")
+    prefixes = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next((RETIRED[prefix] for prefix in prefixes if prefix in RETIRED), None)
+
+
+def _text(path: str, reason: str) -> str:
+    return f"`ray.{path}` has no counterpart in syncline. {reason}"

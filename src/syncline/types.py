@@ -1,0 +1,5 @@
+"""`syncline.types`: types for annotations."""
+
+from syncline.core.refs import ObjectRef
+
+__all__ = ["ObjectRef"]
