@@ -43,7 +43,7 @@ DEADLINE_STEP_S = 0.025
 RECONNECT_S = 0.05
 """Seconds until the second attempt to connect to a replica."""
 RECONNECT_MAX_S = 2.0
-CAUSE_S = 0.25
+CAUSE_S = 1.0
 """Seconds that calls of a dead replica wait for the controller to send the cause of its death."""
 TABLE_S = 10.0
 """Seconds to wait for the first routing table, and for connections to all replicas."""
