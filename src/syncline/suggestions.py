@@ -13,6 +13,13 @@ from typing import Any, TypeVar
 
 C = TypeVar("C", bound=type)
 
+DIRECT_TRANSPORT = (
+    "Arrays and tensors pass between processes through shared memory without a copy: return them "
+    "from tasks as usual. Between GPUs of different workers, use `torch.distributed`, which "
+    "`syncline.train.torch.TorchTrainer` sets up, or `syncline.util.collective`."
+)
+"""Advice for programs that use Ray Direct Transport."""
+
 _LEAST_SIMILAR = 0.6
 _STANDARD_RESOURCES = {
     **dict.fromkeys(("cpu", "cpus", "num_cpu", "num_cpus"), "CPU"),

@@ -338,3 +338,28 @@ def test_an_undeclared_concurrency_group_is_refused():
     with pytest.raises(ValueError, match="concurrency group 'io'"):
         syncline.remote(Io)
     assert syncline.remote(concurrency_groups={"io": 2})(Io)
+
+
+def test_calls_with_options_in_one_step(engine):
+    function = syncline.remote(add)
+    function._remote(args=[1], kwargs={"b": 2}, num_cpus=3)
+    _, plan, args, kwargs = engine.calls[-1]
+    assert (plan.options.num_cpus, args, kwargs) == (3, (1,), {"b": 2})
+    handle = syncline.remote(Counter)._remote(args=[3], name="c")
+    assert (engine.calls[-1][1].options.name, engine.calls[-1][2]) == ("c", (3,))
+    handle.both._remote(num_returns=1)
+    assert engine.calls[-1][1].options.num_returns == 1
+
+
+def test_ordinary_function_and_class_under_rays_names(engine):
+    assert syncline.remote(add)._function is add
+    cls = syncline.remote(Counter)
+    assert cls.__ray_actor_class__ is Counter
+    modified = cls.__ray_metadata__.modified_class
+    assert modified.__ray_actor_class__ is Counter
+    assert (modified.__name__, modified.__module__) == (Counter.__name__, Counter.__module__)
+
+    class Derived(modified):
+        pass
+
+    assert "add" in dir(syncline.remote(Derived).remote())

@@ -22,7 +22,7 @@ from syncline.core.placement import (
 )
 from syncline.core.runtime_env import Env
 from syncline.records import dataclass
-from syncline.suggestions import did_you_mean
+from syncline.suggestions import DIRECT_TRANSPORT, did_you_mean
 
 logger = logging.getLogger("syncline")
 
@@ -50,6 +50,13 @@ _IGNORED = frozenset(
         "tensor_transport",
     }
 )
+
+
+_TRANSPORT: Mapping[str, tuple[object, ...]] = {
+    "enable_tensor_transport": (None, False),
+    "tensor_transport": (None, "object_store", "OBJECT_STORE", ""),
+}
+"""Options of Ray Direct Transport, and their values without an effect."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,10 +262,16 @@ def updated(options: Options, keywords: Keywords) -> Options:
         if name in known:
             known[name] = value
         elif name in _IGNORED:
+            _check_transport(name, value)
             logger.debug("option %s=%r has no effect on this engine and is ignored", name, value)
         else:
             raise ValueError(_unknown(name, type(options), known))
     return type(options)(**known)
+
+
+def _check_transport(name: str, value: object) -> None:
+    if name in _TRANSPORT and value not in _TRANSPORT[name]:
+        raise ValueError(f"`{name}={value!r}` is not supported. {DIRECT_TRANSPORT}")
 
 
 def _unknown(name: str, kind: type, known: Keywords) -> str:

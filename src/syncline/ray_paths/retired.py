@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from syncline.suggestions import DIRECT_TRANSPORT
+
 _LANGUAGES = (
     "Workers run Python only. Start the other program with `subprocess` in a task, or serve it "
     "over HTTP, and call it from there."
-)
-_DIRECT_TRANSPORT = (
-    "Arrays and tensors pass between processes through shared memory without a copy: return them "
-    "from tasks as usual. Between GPUs of different workers, use `torch.distributed`, which "
-    "`syncline.train.torch.TorchTrainer` sets up, or `syncline.util.collective`."
 )
 _WORKFLOWS = (
     "Chains of tasks are references passed to other tasks. For steps that survive a restart, use "
@@ -24,17 +21,15 @@ RETIRED = {
     "java_actor_class": _LANGUAGES,
     "java_function": _LANGUAGES,
     "workflow": _WORKFLOWS,
-    "experimental.channel": _DIRECT_TRANSPORT,
-    "experimental.collective": _DIRECT_TRANSPORT,
-    "experimental.gpu_object_manager": _DIRECT_TRANSPORT,
-    "experimental.rdt": _DIRECT_TRANSPORT,
-    "experimental.register_tensor_transport": _DIRECT_TRANSPORT,
-    "experimental.set_target_for_ref": _DIRECT_TRANSPORT,
-    "experimental.wait_tensor_freed": _DIRECT_TRANSPORT,
+    "experimental.channel": DIRECT_TRANSPORT,
+    "experimental.collective": DIRECT_TRANSPORT,
+    "experimental.gpu_object_manager": DIRECT_TRANSPORT,
+    "experimental.rdt": DIRECT_TRANSPORT,
+    "experimental.register_tensor_transport": DIRECT_TRANSPORT,
+    "experimental.set_target_for_ref": DIRECT_TRANSPORT,
+    "experimental.wait_tensor_freed": DIRECT_TRANSPORT,
 }
 """Advice by path; it applies to everything below the path."""
-
-TENSOR_TRANSPORT = _DIRECT_TRANSPORT
 
 
 class NoCounterpartError(ImportError):
