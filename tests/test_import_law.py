@@ -67,10 +67,12 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "__main__": frozenset({"cli"}),
     "as_ray": frozenset({"__init__", "cli", "core"}),
     "dag": frozenset({"core"}),
+    "job_submission": frozenset({"core"}),
     "cli": frozenset(
         {
             "__init__",
             "core",
+            "job_submission",
             "data",
             "train",
             "tune",

@@ -41,6 +41,15 @@ AS_RAY = "SYNCLINE_AS_RAY"
 """Variable that `syncline.as_ray` sets for child processes. Users do not set it."""
 
 
+LOCAL_JOB = "SYNCLINE_LOCAL_JOB"
+"""Variable with the id of the job on this machine in which a program runs. Users do not set it."""
+
+
+def is_local_job() -> bool:
+    """Return True in the program of a job on this machine, see `syncline.job_submission`."""
+    return bool(environment(LOCAL_JOB))
+
+
 def is_as_ray() -> bool:
     """Return True if `import ray` gives syncline in this program."""
     return flag(AS_RAY)

@@ -12,9 +12,9 @@ import pytest
 from syncline import cli
 from syncline.cli import app
 from syncline.cli.doctor.checks import Check
-from syncline.cli.job_api import Job
 from syncline.cli.microbenchmark import Measurement
 from syncline.dashboard.engine_snapshots import Node
+from syncline.job_submission.http_api import Job
 from syncline.runs import RunSummary
 
 

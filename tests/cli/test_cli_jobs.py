@@ -6,7 +6,6 @@ import base64
 import hashlib
 import io
 import json
-import socket
 import threading
 import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,9 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import click
 import pytest
 
-from syncline.cli import job_api, packages
-from syncline.cli.output import CommandError
 from syncline.cli.submit import runtime_environment
+from syncline.job_submission import http_api, packages
 
 
 class FakeApi(ThreadingHTTPServer):
@@ -144,7 +142,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def api(monkeypatch):
-    monkeypatch.setattr(job_api, "PAUSE_S", 0.001)
+    monkeypatch.setattr(http_api, "PAUSE_S", 0.001)
     with FakeApi() as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
@@ -314,27 +312,12 @@ def test_job_that_does_not_exist_is_an_error(syncline_command, api):
 def test_where_nothing_answers_the_addresses_that_were_tried_are_named(
     syncline_command, monkeypatch
 ):
-    monkeypatch.setattr(job_api, "DEFAULT_PORT", 1)
+    monkeypatch.setattr(http_api, "DEFAULT_PORT", 1)
     done = syncline_command("jobs", "list", "--address", "127.0.0.1:2")
     assert done.exit_code == 1
     assert "http://127.0.0.1:2" in done.stderr
     assert "http://127.0.0.1:1" in done.stderr
     assert "ray[default]" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("address", "urls"),
-    [
-        (None, ["http://127.0.0.1:8265"]),
-        ("auto", ["http://127.0.0.1:8265"]),
-        ("https://head", ["https://head"]),
-        ("head", ["http://head:8265"]),
-        ("head:6379", ["http://head:6379", "http://head:8265"]),
-        ("ray://head:10001", ["http://head:8265"]),
-    ],
-)
-def test_address_may_be_the_clusters_own(address, urls):
-    assert job_api.candidates(address) == urls
 
 
 def test_directories_of_the_runtime_environment_are_sent_and_the_rest_kept(directory):
@@ -375,57 +358,3 @@ def test_variables_of_the_command_line_count_before_those_of_the_environment(syn
 def test_runtime_environment_that_is_none_is_a_usage_error(text):
     with pytest.raises(click.UsageError):
         runtime_environment(text, None)
-
-
-def test_same_files_give_the_same_package_and_others_another(directory):
-    first = packages.pack(str(directory))
-    (directory / "train.py").touch()
-    assert packages.pack(str(directory)) == first
-    (directory / "train.py").write_text("print(2)\n")
-    assert packages.pack(str(directory)).name != first.name
-
-
-def test_directory_that_is_too_large_or_missing_is_refused(directory, tmp_path):
-    with pytest.raises(CommandError, match="part/data.bin"):
-        packages.pack(str(directory), limit_bytes=500)
-    with pytest.raises(CommandError, match="not a directory"):
-        packages.pack(str(tmp_path / "missing"))
-
-
-@pytest.mark.parametrize(
-    ("path", "pattern", "is_excluded"),
-    [
-        ("a/b.bin", "*.bin", True),
-        ("a/b", "b", True),
-        ("a/b", "a/b", True),
-        ("c/a/b", "a/b", False),
-        ("a/b", "/b", False),
-        ("b", "/b", True),
-    ],
-)
-def test_patterns_exclude_by_name_or_by_path(path, pattern, is_excluded):
-    assert packages.excluded(path, [pattern]) is is_excluded
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        b"HTTP/1.1 404 Not Found\r\n\r\n",
-        b"HTTP/1.1 101 Yes\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        b"Sec-WebSocket-Accept: stale\r\n\r\n",
-        b"SSH-2.0\r\n\r\n",
-    ],
-)
-def test_server_without_websockets_is_named(answer):
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def refuse():
-            connection, _ = server.accept()
-            with connection:
-                connection.recv(4096)
-                connection.sendall(answer)
-
-        threading.Thread(target=refuse, daemon=True).start()
-        api = job_api.JobApi(f"http://127.0.0.1:{server.getsockname()[1]}")
-        with pytest.raises(CommandError, match="accepts no WebSocket"):
-            api._connect("/tail")

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict
+from typing import Any, TypeVar, cast
 
 import click
 
-from syncline.cli import engines, job_api
-from syncline.cli.job_api import ENDED, SUCCEEDED, Job, JobApi
-from syncline.cli.output import FAILED, ago, console, json_option, print_json, table, warn
+from syncline.cli import engines
+from syncline.cli.output import (
+    FAILED,
+    CommandError,
+    ago,
+    console,
+    json_option,
+    print_json,
+    table,
+    warn,
+)
+from syncline.job_submission import http_api
+from syncline.job_submission.errors import JobError
+from syncline.job_submission.http_api import ENDED, SUCCEEDED, Job, JobApi
 from syncline.runs.durations import duration
 
 STOP_S = 60.0
@@ -19,8 +33,24 @@ STOP_S = 60.0
 job_address_option = click.option(
     "--address",
     metavar="URL",
-    help=f"Dashboard of the head: http://HOST:{job_api.DEFAULT_PORT} or HOST; or SYNCLINE_ADDRESS.",
+    help=f"Head's dashboard: http://HOST:{http_api.DEFAULT_PORT} or HOST; or SYNCLINE_ADDRESS.",
 )
+
+
+Command = TypeVar("Command", bound=Callable[..., None])
+
+
+def job_errors_shown(command: Command) -> Command:
+    """Let a command show the errors of jobs as its own. A decorator."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except JobError as error:
+            raise CommandError(str(error)) from error
+
+    return cast(Command, run)
 
 
 def follow_until_end(api: JobApi, job_id: str, as_json: bool) -> int:
@@ -64,9 +94,10 @@ def jobs_command() -> None:
 @jobs_command.command(name="list")
 @job_address_option
 @json_option
+@job_errors_shown
 def list_command(address: str | None, as_json: bool) -> None:
     """List every job that the cluster remembers, latest first."""
-    api = job_api.find(engines.chosen_address(address))
+    api = http_api.find(engines.chosen_address(address))
     jobs = api.jobs()
     if as_json:
         print_json({"jobs": [asdict(job) for job in jobs]})
@@ -105,9 +136,10 @@ def _took(job: Job, now: float) -> str:
 )
 @job_address_option
 @click.pass_context
+@job_errors_shown
 def logs_command(context: click.Context, job_id: str, following: bool, address: str | None) -> None:
     """Print the output of a job."""
-    api = job_api.find(engines.chosen_address(address))
+    api = http_api.find(engines.chosen_address(address))
     if following:
         context.exit(follow_until_end(api, job_id, False))
     click.echo(api.output(job_id), nl=False)
@@ -118,13 +150,14 @@ def logs_command(context: click.Context, job_id: str, following: bool, address: 
 @job_address_option
 @json_option
 @click.pass_context
+@job_errors_shown
 def stop_command(context: click.Context, job_id: str, address: str | None, as_json: bool) -> None:
     """Stop a job and wait until it has ended. Exit code 1 if that takes more than a minute."""
-    api = job_api.find(engines.chosen_address(address))
+    api = http_api.find(engines.chosen_address(address))
     stopping = api.stop(job_id)
     deadline = time.monotonic() + STOP_S
     while (job := api.job(job_id)).status not in ENDED and time.monotonic() < deadline:
-        time.sleep(job_api.PAUSE_S)
+        time.sleep(http_api.PAUSE_S)
     if as_json:
         print_json(asdict(job))
     elif job.status not in ENDED:

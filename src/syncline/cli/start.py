@@ -17,8 +17,9 @@ from typing import Any
 
 import click
 
-from syncline.cli import cluster_token, job_api, ray_command
+from syncline.cli import ray_command
 from syncline.cli.output import CommandError, warn
+from syncline.job_submission import cluster_token, http_api
 
 DEFAULT_PORT = 6379
 EVERY_INTERFACE = "0.0.0.0"
@@ -103,7 +104,7 @@ def plan(options: dict[str, Any], others: Sequence[str]) -> StartPlan:
         arguments=[*arguments, *others],
         address=address,
         port=port,
-        dashboard_port=options["dashboard_port"] or job_api.DEFAULT_PORT,
+        dashboard_port=options["dashboard_port"] or http_api.DEFAULT_PORT,
         dashboard_host=options["dashboard_host"],
         warnings=warnings,
     )
@@ -185,7 +186,7 @@ def announcement(started: StartPlan, output: str) -> str:
     metavar="HOST",
     help="Interface of Ray's dashboard and job API; 0.0.0.0 for all.",
 )
-@click.option("--dashboard-port", type=int, help=f"Port of both; default {job_api.DEFAULT_PORT}.")
+@click.option("--dashboard-port", type=int, help=f"Port of both; default {http_api.DEFAULT_PORT}.")
 @click.option("--num-cpus", type=int, help="CPUs for tasks; default all of this machine.")
 @click.option("--num-gpus", type=int, help="GPUs for tasks; default all of this machine.")
 @click.option("--resources", metavar="JSON", help="Custom resources: '{\"ssd\": 2}'.")

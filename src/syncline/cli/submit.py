@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
 
-from syncline.cli import engines, job_api
-from syncline.cli.jobs import follow_until_end, job_address_option
+from syncline.cli import engines
+from syncline.cli.jobs import follow_until_end, job_address_option, job_errors_shown
 from syncline.cli.output import json_option, print_json, warn
-from syncline.cli.packages import Package, pack
+from syncline.job_submission import environments, http_api
+from syncline.job_submission.packages import Package
 
 
 def runtime_environment(
@@ -35,27 +35,13 @@ def runtime_environment(
 
     Raises:
         click.UsageError: `text` is not a JSON object, or a variable is invalid.
-        CommandError: A directory cannot be sent.
+        JobError: A directory cannot be sent.
     """
     given, set_here = _object(text), _variables(variables)
     if working_dir is not None:
         given["working_dir"] = working_dir
-    excludes = given.pop("excludes", ())
-    if _is_here(given.get("working_dir")):
-        package = pack(given["working_dir"], excludes=excludes)
-        upload(package)
-        given["working_dir"] = package.uri
-    modules = []
-    for module in given.get("py_modules", ()):
-        if _is_here(module):
-            package = pack(module, excludes=excludes, keep_name=True)
-            upload(package)
-            module = package.uri
-        modules.append(module)
-    if modules:
-        given["py_modules"] = modules
-    given["env_vars"] = {"SYNCLINE_ADDRESS": "auto", **given.get("env_vars", {}), **set_here}
-    return given
+    given["env_vars"] = {**given.get("env_vars", {}), **set_here}
+    return environments.sent(given, upload)
 
 
 def _object(text: str | None) -> dict[str, Any]:
@@ -78,10 +64,6 @@ def _variables(texts: Sequence[str]) -> dict[str, str]:
         if not name or not separator:
             raise click.UsageError(f"--env={text} sets no variable: write --env=NAME=VALUE")
     return {name: value for name, _, value in parts}
-
-
-def _is_here(path: Any) -> bool:
-    return isinstance(path, (str, os.PathLike)) and "://" not in os.fspath(path)
 
 
 @click.command(
@@ -111,6 +93,7 @@ def _is_here(path: Any) -> bool:
 @json_option
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
+@job_errors_shown
 def submit_command(
     context: click.Context,
     address: str | None,
@@ -132,7 +115,7 @@ def submit_command(
     # Report invalid arguments before searching for the cluster.
     _object(runtime_env_json)
     _variables(variables)
-    api = job_api.find(engines.chosen_address(address))
+    api = http_api.find(engines.chosen_address(address))
     environment = runtime_environment(runtime_env_json, working_dir, variables, api.upload)
     resources = {
         f"entrypoint_{name}": value

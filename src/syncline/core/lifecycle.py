@@ -165,6 +165,8 @@ def _cluster(given: str | None) -> str | None:
             f"or 'ray://host:port'"
         )
     chosen = settings.address() if given is None else given
+    if chosen == "auto" and settings.is_local_job():
+        return None  # the job's cluster is this machine
     return None if chosen in (None, "", "local") else chosen
 
 

@@ -34,7 +34,7 @@ def test_the_mode_is_described(monkeypatch):
 
 def test_the_command_line_works_without_ray():
     program = (
-        "import sys; sys.modules['ray'] = None; from syncline.cli import cluster_token; "
+        "import sys; sys.modules['ray'] = None; from syncline.job_submission import cluster_token; "
         "print(cluster_token.is_switched_on())"
     )
     done = subprocess.run(

@@ -14,8 +14,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from syncline.cli.output import CommandError
-from syncline.dashboard.formatting import size
+from syncline.job_submission.errors import JobError
 
 LIMIT_BYTES = 500 * 1024**2
 """Size limit of a directory, because every node stores it."""
@@ -63,12 +62,12 @@ def pack(
         limit_bytes: Largest total size of the files.
 
     Raises:
-        CommandError: The directory does not exist, a file cannot be read, or the files exceed
+        JobError: The directory does not exist, a file cannot be read, or the files exceed
             `limit_bytes`; the message lists the largest files.
     """
     root = os.path.abspath(os.path.expanduser(directory))
     if not os.path.isdir(root):
-        raise CommandError(
+        raise JobError(
             f"{directory!r} is not a directory on this machine, so it cannot be sent to the "
             "cluster: correct the path"
         )
@@ -77,19 +76,23 @@ def pack(
         sizes = {path: os.stat(os.path.join(root, path)).st_size for path in files}
         if sum(sizes.values()) > limit_bytes:
             largest = sorted(files, key=lambda path: -sizes[path])[:_LARGEST_NAMED]
-            raise CommandError(
-                f"{root} holds {size(sum(sizes.values()))}, but the limit is {size(limit_bytes)}; "
+            raise JobError(
+                f"{root} holds {_mib(sum(sizes.values()))}, but the limit is {_mib(limit_bytes)}; "
                 "the largest files are "
-                + ", ".join(f"{path} ({size(sizes[path])})" for path in largest)
-                + ': leave some out with --runtime-env-json=\'{"excludes": ["…"]}\', or put data '
+                + ", ".join(f"{path} ({_mib(sizes[path])})" for path in largest)
+                + ': leave some out with "excludes" in the runtime environment, or put data '
                 "on storage that all nodes can access"
             )
         data = _zip(root, files, os.path.basename(root) if keep_name else "")
     except OSError as error:
-        raise CommandError(
+        raise JobError(
             f"{root} cannot be packed ({error}): correct its permissions, or exclude the file"
         ) from error
     return Package(name=f"_ray_pkg_{hashlib.sha256(data).hexdigest()[:32]}.zip", data=data)
+
+
+def _mib(size_bytes: float) -> str:
+    return f"{size_bytes / 1024**2:.3g} MiB"
 
 
 def _files(root: str, excludes: Sequence[str]) -> Iterator[str]:

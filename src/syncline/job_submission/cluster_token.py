@@ -7,12 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from syncline import settings
-from syncline.cli.output import CommandError
 from syncline.core.cluster.token_sources import TOKEN_SOURCES, mode
-
-
-class TokenError(CommandError):
-    """The cluster requires a token, and there is none here or a wrong one."""
+from syncline.job_submission.errors import TokenError
 
 
 def is_switched_on() -> bool | None:

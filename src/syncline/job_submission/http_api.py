@@ -1,13 +1,14 @@
 """Client of Ray's job API over HTTP, as the head node's dashboard serves it; needs no Ray.
 
-The output of a followed job comes over a WebSocket, each piece once. The client sends the user's
-token to servers that require one, and to no others.
+The output of a followed job comes over a WebSocket, each piece once; that needs websocket-client.
+The client sends the user's token to servers that require one, and to no others.
 """
 
 from __future__ import annotations
 
 import http.client
 import json
+import ssl
 import time
 import urllib.error
 import urllib.parse
@@ -16,20 +17,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from websocket import (
-    ABNF,
-    WebSocket,
-    WebSocketConnectionClosedException,
-    WebSocketException,
-    WebSocketTimeoutException,
-    create_connection,
-)
-
-from syncline.cli import cluster_token
-from syncline.cli.cluster_token import TokenError
-from syncline.cli.output import CommandError
-from syncline.cli.packages import Package
+from syncline import optional
 from syncline.core.cluster.token_sources import TOKEN_SOURCES
+from syncline.job_submission import cluster_token
+from syncline.job_submission.details import JobDetails
+from syncline.job_submission.errors import (
+    JobError,
+    JobServerError,
+    JobServerUnreachableError,
+    TokenError,
+)
+from syncline.job_submission.packages import Package
 
 DEFAULT_PORT = 8265
 CONNECT_S = 10.0
@@ -61,28 +59,30 @@ class Job:
     """The cluster's message about the job."""
 
 
-class ServerError(CommandError):
-    """The job API answers with an error."""
-
-    def __init__(self, message: str, status: int) -> None:
-        super().__init__(message)
-        self.status = status
-
-
 class JobApi:
-    """The job API at one address. Methods raise CommandError if it does not answer, or refuses.
+    """The job API at one address. Methods raise JobError if it does not answer, or refuses.
 
     Args:
         url: `http://host:port`.
         is_found_here: True if the address was not given, so that the server is on this machine.
+        headers: Headers of every request.
+        verify: False to accept any certificate, or the path of a certificate of an authority.
         sleep: Function that waits.
     """
 
     def __init__(
-        self, url: str, *, is_found_here: bool = False, sleep: Callable[[float], None] = time.sleep
+        self,
+        url: str,
+        *,
+        is_found_here: bool = False,
+        headers: Mapping[str, str] | None = None,
+        verify: bool | str = True,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.url = url.rstrip("/")
         self._is_found_here = is_found_here
+        self._headers = dict(headers or {})
+        self._tls = _tls_context(verify) if self.url.startswith("https://") else None
         self._sleep = sleep
         self._token: Mapping[str, str] = {}
 
@@ -96,14 +96,14 @@ class JobApi:
         command: str,
         runtime_env: Mapping[str, Any],
         submission_id: str | None,
-        resources: Mapping[str, float],
+        requests: Mapping[str, Any],
     ) -> str:
-        """Start a program; return its id."""
+        """Start a program; return its id. `requests` are further fields, such as its resources."""
         body = {
             "entrypoint": command,
             "runtime_env": dict(runtime_env),
             "submission_id": submission_id,
-            **resources,
+            **requests,
         }
         answer = self._request("POST", "/api/jobs/", json.dumps(body).encode())
         return str(json.loads(answer)["submission_id"])
@@ -113,23 +113,32 @@ class JobApi:
         path = f"/api/packages/gcs/{package.name}"
         try:
             self._request("GET", path)
-        except ServerError as error:
+        except JobServerError as error:
             if error.status != 404:
                 raise
             self._request("PUT", path, package.data)
 
+    def all_details(self) -> list[JobDetails]:
+        """Return every program that the cluster remembers, submitted ones and others."""
+        answer = json.loads(self._request("GET", "/api/jobs/"))
+        return [JobDetails.from_fields(entry) for entry in answer]
+
+    def details(self, job_id: str) -> JobDetails:
+        """Return what the cluster knows of one job."""
+        return JobDetails.from_fields(json.loads(self._request("GET", _path(job_id))))
+
     def jobs(self) -> list[Job]:
         """Return every submitted program that the cluster remembers, latest first."""
-        entries = [
-            entry
-            for entry in json.loads(self._request("GET", "/api/jobs/"))
-            if entry.get("submission_id")
-        ]
-        return sorted(map(_job, entries), key=lambda job: job.started or 0.0, reverse=True)
+        jobs = [_job(entry) for entry in self.all_details() if entry.submission_id]
+        return sorted(jobs, key=lambda job: job.started or 0.0, reverse=True)
 
     def job(self, job_id: str) -> Job:
         """Return one job."""
-        return _job(json.loads(self._request("GET", _path(job_id))))
+        return _job(self.details(job_id))
+
+    def delete(self, job_id: str) -> bool:
+        """Forget a job that has ended; return True if the cluster knew it."""
+        return bool(json.loads(self._request("DELETE", _path(job_id)))["deleted"])
 
     def output(self, job_id: str) -> str:
         """Return the complete output of a job."""
@@ -156,37 +165,47 @@ class JobApi:
 
     def _tail(self, job_id: str) -> Iterator[str]:
         """Yield the output from its start, until the job or the connection ends."""
+        websocket = _websocket()
         connection = self._connect(f"{_path(job_id)}/logs/tail")
         connection.settimeout(PAUSE_S)
         try:
             while True:
                 try:
                     opcode, message = connection.recv_data()
-                except WebSocketTimeoutException:
+                except websocket.WebSocketTimeoutException:
                     if self.job(job_id).status in ENDED:
                         return
                     continue
-                if opcode == ABNF.OPCODE_CLOSE:
+                if opcode == websocket.ABNF.OPCODE_CLOSE:
                     break
                 yield message.decode(errors="replace")
-        except (WebSocketConnectionClosedException, ConnectionError):
+        except (websocket.WebSocketConnectionClosedException, ConnectionError):
             pass  # `follow` connects again
         finally:
             connection.shutdown()
         self._sleep(PAUSE_S)
 
-    def _connect(self, path: str) -> WebSocket:
+    def _connect(self, path: str) -> Any:
+        websocket = _websocket()
         url = (self.url + path).replace("http", "ws", 1)
         try:
-            return create_connection(url, ANSWER_S, header=dict(self._token), http_no_proxy=["*"])
-        except WebSocketException as error:
-            raise CommandError(
+            return websocket.create_connection(
+                url,
+                ANSWER_S,
+                header={**self._headers, **self._token},
+                http_no_proxy=["*"],
+                sslopt={} if self._tls is None else {"context": self._tls},
+            )
+        except websocket.WebSocketException as error:
+            raise JobError(
                 f"{self.url} accepts no WebSocket for the job's output ({error}): if there is a "
                 "proxy, let it forward WebSockets, or read the output so far with "
                 "`syncline jobs logs`"
             ) from None
         except OSError as error:
-            raise CommandError(f"{self.url} does not answer GET {path}: {error}") from None
+            raise JobServerUnreachableError(
+                f"{self.url} does not answer GET {path}: {error}"
+            ) from None
 
     def _request(
         self, method: str, path: str, body: bytes | None = None, limit_s: float = ANSWER_S
@@ -194,7 +213,7 @@ class JobApi:
         """Return the body of the answer; send the token after the server first requires it."""
         try:
             return self._answer(method, path, body, limit_s)
-        except ServerError as error:
+        except JobServerError as error:
             if error.status != TOKEN_REQUIRED or self._token:
                 raise
         self._token = cluster_token.headers(self.url, is_found_here=self._is_found_here)
@@ -206,12 +225,12 @@ class JobApi:
             self.url + path,
             data=body,
             method=method,
-            headers={"Content-Type": kind} if body else {},
+            headers={**self._headers, **({"Content-Type": kind} if body else {})},
         )
         for name, value in self._token.items():
             request.add_unredirected_header(name, value)  # never sent to another server
         try:
-            with urllib.request.urlopen(request, timeout=limit_s) as answer:
+            with urllib.request.urlopen(request, timeout=limit_s, context=self._tls) as answer:
                 data: bytes = answer.read()
                 return data
         except urllib.error.HTTPError as error:
@@ -220,31 +239,47 @@ class JobApi:
                     f"{self.url} refuses the token: put the cluster's own {TOKEN_SOURCES}"
                 ) from None
             said = error.read().decode(errors="replace").strip().splitlines()
-            raise ServerError(
+            raise JobServerError(
                 f"{self.url} refuses {method} {path}: {said[-1] if said else error.reason}",
                 error.code,
             ) from None
         except http.client.HTTPException:
-            raise CommandError(
+            raise JobServerUnreachableError(
                 f"the server at {self.url} does not speak HTTP, so it is not a dashboard"
             ) from None
         except (OSError, ValueError) as error:
-            raise CommandError(f"{self.url} does not answer {method} {path}: {error}") from None
+            raise JobServerUnreachableError(
+                f"{self.url} does not answer {method} {path}: {error}"
+            ) from None
 
 
 def _path(job_id: str) -> str:
     return f"/api/jobs/{urllib.parse.quote(job_id)}"
 
 
-def _job(fields: Mapping[str, Any]) -> Job:
-    started, ended = fields.get("start_time"), fields.get("end_time")
+def _job(details: JobDetails) -> Job:
     return Job(
-        id=str(fields["submission_id"]),
-        status=str(fields["status"]),
-        command=str(fields.get("entrypoint", "")),
-        started=started / 1000 if started else None,
-        ended=ended / 1000 if ended else None,
-        message=fields.get("message"),
+        id=str(details.submission_id),
+        status=details.status.value,
+        command=details.entrypoint,
+        started=details.start_time / 1000 if details.start_time else None,
+        ended=details.end_time / 1000 if details.end_time else None,
+        message=details.message,
+    )
+
+
+def _tls_context(verify: bool | str) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=verify if isinstance(verify, str) else None)
+    if verify is False:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _websocket() -> Any:
+    """Import websocket-client."""
+    return optional.load(
+        "websocket", purpose="following the output of a job", install="syncline[cli]"
     )
 
 
@@ -269,27 +304,35 @@ def candidates(address: str | None) -> list[str]:
     return list(dict.fromkeys([*given, f"http://{host}:{DEFAULT_PORT}"]))
 
 
-def find(address: str | None) -> JobApi:
-    """Find the job API for an address. Raises CommandError with all attempts if none answers."""
+def find(
+    address: str | None, *, headers: Mapping[str, str] | None = None, verify: bool | str = True
+) -> JobApi:
+    """Find the job API for an address.
+
+    Raises:
+        JobError: The address is not one.
+        JobServerUnreachableError: No server answers; the text has all attempts.
+    """
     try:
         urls = candidates(address)
     except ValueError as error:
-        raise CommandError(str(error)) from None
+        raise JobError(str(error)) from None
     failures = []
     for url in urls:
-        api = JobApi(url, is_found_here=address in (None, "auto"))
+        is_found_here = address in (None, "auto")
+        api = JobApi(url, is_found_here=is_found_here, headers=headers, verify=verify)
         try:
             api.version()
         except TokenError:
             raise
-        except (CommandError, KeyError, ValueError) as error:
+        except (JobError, KeyError, ValueError) as error:
             failures.append(str(error))
         else:
             return api
-    raise CommandError(
+    raise JobServerUnreachableError(
         "no cluster accepts jobs at this address:\n"
         + "\n".join(f"  {failure}" for failure in failures)
-        + f"\nPass the dashboard of the head node (--address=http://HOST:{DEFAULT_PORT}). It "
+        + f"\nPass the address of the head node's dashboard (http://HOST:{DEFAULT_PORT}). It "
         'accepts jobs if `pip install "syncline[cluster]"` (or "ray[default]") was done on the '
         "head node before its start; plain Ray has no job API. To reach it from another machine, "
         "start the head with --dashboard-host=0.0.0.0."
