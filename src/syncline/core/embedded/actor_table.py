@@ -314,7 +314,7 @@ class ActorTable:
             tasks.timeline.append(
                 (
                     f"{actor.spec.class_name}.{call.method}", process.pid, started, ended, call_id,
-                    actor.id,
+                    actor.id, failed is not None,
                 )
             )  # fmt: skip
             if failed is not None and retry and call.retries != 0 and not call.cancelled:

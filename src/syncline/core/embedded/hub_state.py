@@ -195,7 +195,9 @@ class HubState:
         living = self._tasks.tasks
         attempts = Counter(attempt[4] for attempt in self._tasks.timeline)
         seen: set[int] = set()
-        for name, pid, started, ended, task_id, actor_id in reversed(self._tasks.timeline):
+        for name, pid, started, ended, task_id, actor_id, has_failed in reversed(
+            self._tasks.timeline
+        ):
             if task_id in seen or task_id in living:  # an earlier attempt
                 continue
             seen.add(task_id)
@@ -204,7 +206,12 @@ class HubState:
             row["attempt_number"] = attempts[task_id] - 1
             row["start_time_ms"], row["end_time_ms"] = round(started * 1000), round(ended * 1000)
             failure = failures.get(task_id)
-            yield {**row, "state": "FINISHED"} if failure is None else _failed(row, failure)
+            if failure is not None:
+                yield _failed(row, failure)
+            elif has_failed:  # long ago: its error is forgotten
+                yield {**row, "state": "FAILED", "error_type": "TASK_EXECUTION_EXCEPTION"}
+            else:
+                yield {**row, "state": "FINISHED"}
         for failure in failures.values():
             if failure.task_id not in seen:
                 name = self._name(failure.actor_id, failure.name)

@@ -35,8 +35,10 @@ FORCE_S = 1.0
 """Seconds for a worker to end a task without a kill after `cancel(force=True)`."""
 
 
-Attempt = tuple[str, int, float, float, int, int]
-"""(name, pid, start and end times, task id, actor id or 0) of an execution of a task or call."""
+Attempt = tuple[str, int, float, float, int, int, bool]
+"""(name, pid, start and end times, task id, actor id or 0, has failed) of an execution of a task or
+call.
+"""
 
 
 class Failure(NamedTuple):
@@ -177,7 +179,9 @@ class TaskTable:
         process.busy_since = ended
         definition = task.definition
         assert definition is not None
-        self.timeline.append((definition.spec.name, process.pid, started, ended, task_id, 0))
+        self.timeline.append(
+            (definition.spec.name, process.pid, started, ended, task_id, 0, failed is not None)
+        )
         again = failed is not None and retry and task.retries != 0 and not task.cancelled
         if again:
             self.discard(process, values)
@@ -419,5 +423,5 @@ class TaskTable:
         """Return the last tasks as Chrome trace events."""
         return [
             trace_event(name, pid=pid, tid=pid, started=started, ended=ended)
-            for name, pid, started, ended, _, _ in self.timeline
+            for name, pid, started, ended, *_ in self.timeline
         ]
