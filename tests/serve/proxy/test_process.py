@@ -32,6 +32,7 @@ from syncline.serve.proxy.listening import (
     open_listening_socket,
     receive_listening_socket,
     send_listening_socket,
+    tls_context,
 )
 from syncline.serve.proxy.process import SPARE_FILES, Proxy, fit_to_open_files
 from syncline.serve.proxy.proxy_config import ProxyConfig
@@ -370,6 +371,25 @@ def test_tls(tmp_path, loop) -> None:
         assert site.get("/again", connection) == b"/again"
         connection.request("POST", "/", body=b"x" * 900_000)
         assert connection.getresponse().read() == b"x" * 900_000
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+def test_an_encrypted_key_needs_its_password(tmp_path) -> None:
+    key, certificate = str(tmp_path / "key.pem"), str(tmp_path / "cert.pem")
+    command = "openssl req -x509 -newkey rsa:2048 -passout pass:secret -subj /CN=localhost"
+    arguments = [*command.split(), "-keyout", key, "-out", certificate]
+    subprocess.run(arguments, check=True, capture_output=True, timeout=60)
+    files = {"ssl_keyfile": key, "ssl_certfile": certificate}
+    assert tls_context(HTTPOptions(**files, ssl_keyfile_password="secret")) is not None
+    with pytest.raises(ValueError, match="an encrypted key needs `ssl_keyfile_password`"):
+        tls_context(HTTPOptions(**files))
+
+
+def test_missing_files_of_tls_are_named(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = HTTPOptions(ssl_keyfile="key.pem", ssl_certfile="cert.pem")
+    with pytest.raises(ValueError, match=rf"Missing: 'cert.pem', 'key.pem' .*{tmp_path.name}"):
+        tls_context(options)
 
 
 def test_proxy_that_cannot_start_tells_the_controller(tmp_path, loop) -> None:

@@ -8,6 +8,7 @@ from starlette.requests import Request
 
 from syncline.serve.replica import ledger
 from syncline.serve.replica.ledger import LEAST_SLOTS
+from syncline.serve.wire.connection import LoopConnection
 from syncline.serve.wire.frames import Kind
 from tests.serve.replica.harness import run, staged
 
@@ -194,5 +195,26 @@ def test_counts_return_to_zero_after_a_walk_of_all_outcomes(tmp_path, count):
             statistics = stage.replica.dispatcher.statistics()
             assert statistics.admission.ongoing == statistics.running == 0
             assert statistics.answered == count
+
+    run(scenario)
+
+
+def test_the_time_in_the_replica_ends_before_the_answer_is_sent(tmp_path, monkeypatch):
+    async def handler(request: Request):
+        return "done"
+
+    async def scenario() -> None:
+        counted: list[int] = []
+        send = LoopConnection.send
+
+        def sending(connection: Any, kind: int, call_id: int = 0, *parts: Any) -> None:
+            if kind == Kind.RESPONSE:
+                counted.append(len(stage.replica.dispatcher.times.handled))
+            send(connection, kind, call_id, *parts)
+
+        async with staged(tmp_path, handler) as stage:
+            monkeypatch.setattr(LoopConnection, "send", sending)
+            assert (await (await stage.connect()).http().response()).status == 200
+        assert counted == [1]
 
     run(scenario)

@@ -103,9 +103,20 @@ def tls_context(options: HTTPOptions) -> ssl.SSLContext | None:
         raise ValueError(
             f"TLS cannot use `ssl_certfile={options.ssl_certfile!r}`, "
             f"`ssl_keyfile={options.ssl_keyfile!r}` and `ssl_ca_certs={options.ssl_ca_certs!r}`: "
-            f"{error}"
+            f"{error}. {_tls_advice(options)}"
         ) from error
     return context
+
+
+def _tls_advice(options: HTTPOptions) -> str:
+    files = (options.ssl_certfile, options.ssl_keyfile, options.ssl_ca_certs)
+    missing = [path for path in files if path is not None and not os.path.isfile(path)]
+    if missing:
+        return f"Missing: {', '.join(map(repr, missing))} (the working directory is {os.getcwd()})"
+    return (
+        "Give a certificate and its own key in PEM format; an encrypted key needs "
+        "`ssl_keyfile_password`"
+    )
 
 
 def warn_if_exposed(address: tuple[str, int], *, has_tls: bool, protocol: str = "HTTP") -> None:

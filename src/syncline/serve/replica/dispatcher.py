@@ -165,10 +165,11 @@ class OngoingCall(RequestContext):
         self.is_answered = True
         caller = self.caller
         faults.reach("serve.replica.before_answer")
+        self.dispatcher.answered += 1
+        # Before the answer is sent: the caller, which it wakes, may take this processor.
+        self.dispatcher.times.answered(self)
         caller.connection.send(kind, self.call_id, *parts)
         caller.ended_slots.append(self.slot)
-        self.dispatcher.answered += 1
-        self.dispatcher.times.answered(self)
         if self._timer is not None:
             self._timer.cancel()
         self.release()
