@@ -4,11 +4,11 @@ Files in the order in which a command line flows through them: `app` (the table 
 `output` (tables, JSON, errors, exit codes), then the commands. `start` and `launcher` run Ray's own
 command, found by `ray_command`. `runs` (with `run_changes`), `logs`, `status`, `debug`, `stack` and
 `profile` find runs through `find_runs`; `engines` connects to a cluster. `dashboard` serves the
-pages. `submit` and `jobs` use `packages` and `job_api`, the latter with `cluster_token`.
-`microbenchmark` measures an engine. `run` is the launcher's command line. `migrate` converts
-programs with the package `migration`; `doctor` is a package that checks nodes, `serve` one that
-runs and deploys applications, and `rl` one that trains and evaluates agents; `lazy_commands` is the
-group of both.
+pages. `submit` and `jobs` use the package `job_submission`. `microbenchmark` measures an engine.
+`run` is the launcher's command line, and `warm` starts its template. `migrate` converts programs
+with the package `migration`; `doctor` is a package that checks nodes, `serve` one that runs and
+deploys applications, and `rl` one that trains and evaluates agents; `lazy_commands` is the group of
+both.
 
 `syncline --help` loads none of them: a command's module is imported when the command runs. Exit
 codes: 0 success, 1 failure or a problem was found, 2 invalid command line; commands that run Ray's

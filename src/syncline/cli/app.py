@@ -45,11 +45,8 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "rl.command",
         "Train and evaluate agents; list algorithms; run examples.",
     ),
-    "run": (
-        "Programs",
-        "run",
-        "Run a script in several processes, with torchrun's options.",
-    ),
+    "run": ("Programs", "run", "Run a script in several processes, with torchrun's options."),
+    "warm": ("Programs", "warm", "Keep torch imported, so that `run` starts in half a second."),
     "migrate": (
         "Programs",
         "migrate",

@@ -6,10 +6,10 @@ connects the three, shows and records output, and answers `syncline stack`.
 
 Files in the order in which a command line passes through them: `launch` (start of the template);
 `options` (the command line) and `slurm` (its completion from Slurm's variables); `template` (the
-process that is forked); `job` (all parts together, exit code); `agent_process` and `torch_agent`
-(rendezvous, ranks, restarts); `supervisor` (the launcher's loop) with `messages` (between launcher
-and agent) and `output` (streams of the workers); `script_process` (a worker's process);
-`run_observer` (the run record) with `remote_record`; `collective_watch` (stalls), `live_actions`
-(requests about a running job) with `worker_stacks`, `worker_profiles` and `profile_tools`;
-`failure_text` (why a job failed).
+process that is forked), or that of `warm`, `warm_server` and `warm_identity`; `job` (all parts
+together, exit code); `agent_process` and `torch_agent` (rendezvous, ranks, restarts); `supervisor`
+(the launcher's loop) with `messages` (between launcher and agent) and `output` (streams of the
+workers); `script_process` (a worker's process); `run_observer` (the run record) with
+`remote_record`; `collective_watch` (stalls), `live_actions` (requests about a running job) with
+`worker_stacks`, `worker_profiles` and `profile_tools`; `failure_text` (why a job failed).
 """

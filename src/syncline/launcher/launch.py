@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from syncline import settings
-from syncline.launcher import options
+from syncline.launcher import options, warm
 from syncline.launcher.template import Template
 
 THREADS = "OMP_NUM_THREADS"
@@ -19,7 +19,9 @@ def main(arguments: Sequence[str]) -> int:
     if count is None or count > 1:
         # As torchrun does. The template must have it before it imports torch.
         variables.setdefault(THREADS, "1")
-    template = Template.start(variables)
+    template = None if given.no_warm else warm.connect(variables)
+    if template is None:
+        template = Template.start(variables)
     try:
         from syncline.launcher import job  # imported while the template imports torch
 

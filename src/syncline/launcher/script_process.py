@@ -140,7 +140,7 @@ def take_standard_streams() -> None:
         errors = getattr(before, "errors", "strict")
         if fd == 0:
             raw: Any = io.FileIO(fd, "rb", closefd=False)
-            stream = io.TextIOWrapper(io.BufferedReader(raw), encoding, errors)
+            stream = io.TextIOWrapper(io.BufferedReader(raw), encoding, errors, write_through=True)
             stream.mode = "r"  # type: ignore[misc]
         else:
             raw = io.FileIO(fd, "wb", closefd=False)
@@ -165,9 +165,12 @@ def reset_libraries(template: dict[str, str]) -> None:
         sys.modules["numpy.random"].seed()
     multiprocessing.process.ORIGINAL_DIR = os.getcwd()  # type: ignore[attr-defined]
     multiprocessing.process.current_process().authkey = os.urandom(32)
-    threads = settings.environment(THREADS)
     torch = sys.modules.get("torch")
-    if torch is not None and threads != template.get(THREADS):
+    if torch is None:
+        return
+    torch.default_generator.seed()
+    threads = settings.environment(THREADS)
+    if threads != template.get(THREADS):
         count = threads if threads is not None and threads.isdecimal() else None
         torch.set_num_threads(int(count) if count else len(os.sched_getaffinity(0)))
 

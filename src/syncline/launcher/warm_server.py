@@ -1,0 +1,86 @@
+"""The process of a warm template: imports torch once and forks a server for each job.
+
+It ends when no job has come for some time, and when its identity has changed, for example because
+a package was installed. The server of a job is a process of its own, so that jobs go on.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from syncline import settings
+from syncline.core import host
+from syncline.core.embedded.process_server import Program, import_if_possible
+from syncline.core.embedded.program_server import ProgramServer
+from syncline.launcher import warm_identity
+
+CHECK_S = 60.0
+"""Seconds between two checks of the identity."""
+_BACKLOG = 16
+
+
+def main(path: str, modules: Sequence[str], idle_s: float) -> Program | None:
+    """Serve jobs at a socket until idle; return the work of a program in its process."""
+    variables = settings.inherited_environment()
+    identity = warm_identity.digest(variables)
+    os.chdir("/")
+    gc.disable()
+    for name in modules:
+        import_if_possible(name)
+    gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _leave)
+    listener = _listen(Path(path))
+    try:
+        last_job = time.monotonic()
+        while (left_s := last_job + idle_s - time.monotonic()) > 0:
+            if not select.select([listener], [], [], min(left_s, CHECK_S))[0]:
+                if warm_identity.digest(variables) != identity:
+                    return None
+                continue
+            connection, _ = listener.accept()
+            if host.peer(connection).uid == os.getuid() and os.fork() == 0:
+                listener.close()
+                listener = None
+                return _serve_job(connection)
+            connection.close()
+            last_job = time.monotonic()
+        return None
+    except _Stopped:
+        return None
+    finally:
+        if listener is not None:
+            Path(path).unlink(missing_ok=True)
+
+
+class _Stopped(Exception):
+    """The process was asked to end."""
+
+
+def _leave(number: int, frame: object) -> None:
+    raise _Stopped
+
+
+def _serve_job(connection: socket.socket) -> Program | None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.setsid()
+    return ProgramServer(connection).serve()
+
+
+def _listen(path: Path) -> socket.socket:
+    """Open the socket under its name; another template of the same identity is replaced."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    scratch = path.with_suffix(f".{os.getpid()}")
+    with host.short_socket_path(scratch) as short:
+        listener.bind(short)
+    os.chmod(scratch, 0o700)
+    listener.listen(_BACKLOG)
+    scratch.rename(path)
+    return listener

@@ -1,0 +1,3 @@
+"""A file with the name of a module of the standard library."""
+
+NAME = "the script's own"

@@ -1,0 +1,3 @@
+"""A file with the name of a module that torch imports."""
+
+NAME = "own uuid"
