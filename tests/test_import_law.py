@@ -50,6 +50,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
             "__init__",
             "core",
             "dag",
+            "experimental",
             "data",
             "train",
             "tune",
@@ -67,6 +68,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "__main__": frozenset({"cli"}),
     "as_ray": frozenset({"__init__", "cli", "core"}),
     "dag": frozenset({"core"}),
+    "experimental": frozenset({"core", "ray_paths"}),
     "job_submission": frozenset({"core"}),
     "cli": frozenset(
         {
@@ -163,6 +165,7 @@ LOADS_OWN_MODULES_BY_NAME = frozenset(
         "cli/lazy_commands.py",
         "dashboard/server.py",
         "data/__init__.py",
+        "experimental/__init__.py",
         "ray_paths/finder.py",
         "serve/__init__.py",
         "cli/migration/surface.py",
@@ -170,6 +173,7 @@ LOADS_OWN_MODULES_BY_NAME = frozenset(
         "train/__init__.py",
         "train/xgboost/__init__.py",
         "tune/__init__.py",
+        "util/__init__.py",
         "util/sgd/__init__.py",
         "util/sgd/torch/__init__.py",
     }

@@ -62,9 +62,9 @@ class WorkerDebugger:
         if not settings.environment("PYTHONBREAKPOINT"):
             sys.breakpointhook = self.on_breakpoint
 
-    def on_breakpoint(self, *_: object, **__: object) -> None:
-        """Wait for a terminal, then debug the caller's frame."""
-        frame = sys._getframe().f_back
+    def on_breakpoint(self, *_: object, frame: FrameType | None = None, **__: object) -> None:
+        """Wait for a terminal, then debug `frame`; None for the caller's."""
+        frame = frame or sys._getframe().f_back
         assert frame is not None
         if self._session is not None and self._thread == threading.get_ident():
             self._session.set_trace(frame)  # stepping, or `c`, has reached another `breakpoint()`

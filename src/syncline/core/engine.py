@@ -486,6 +486,14 @@ class Engine(ABC):
     def debugger_waits(self, path: str) -> None:  # noqa: B027 (optional)
         """Tell the program that this worker waits in the debugger (see `core.debugger`)."""
 
+    def register_serializer(  # noqa: B027 (optional)
+        self, cls: type, serializer: Callable[[Any], Any], deserializer: Callable[[Any], Any]
+    ) -> None:
+        """Use a serializer of the user, besides that of `pickling.serializers`."""
+
+    def deregister_serializer(self, cls: type) -> None:  # noqa: B027 (optional)
+        """Undo `register_serializer`."""
+
     def show_output(self) -> None:  # noqa: B027 (optional)
         """Show all output that the workers have written so far; takes a moment at most."""
 

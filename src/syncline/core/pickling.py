@@ -32,6 +32,9 @@ main_module: types.ModuleType | None = None
 arrive, so that other picklers and child processes find them by name. None in other processes.
 """
 
+serializers: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {}
+"""Serializer and deserializer of the classes that `util.register_serializer` registered here."""
+
 Torch = Any
 """The module `torch`, which core does not import."""
 Tensor = Any
@@ -61,6 +64,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships 
     """cloudpickle's pickler; torch tensors take precedence."""
 
     def reducer_override(self, obj: Any) -> object:
+        registered = serializers.get(type(obj)) if serializers else None
+        if registered is not None:
+            serialize, deserialize = registered
+            return deserialize, (serialize(obj),)
         torch = sys.modules.get("torch")
         if torch is not None and issubclass(type(obj), getattr(torch, "Tensor", ())):
             return _reduce_tensor(obj)

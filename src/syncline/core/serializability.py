@@ -34,6 +34,9 @@ class UnpicklablePart(NamedTuple):
     reason: str
     """The pickler's error."""
 
+    value: Any = None
+    """The part itself."""
+
 
 class _Part(NamedTuple):
     path: str
@@ -82,7 +85,8 @@ def _describe(part: _Part, error: Exception) -> UnpicklablePart:
             if cls.__module__ == "builtins"
             else f"{cls.__module__}.{cls.__qualname__}"
         )
-    return UnpicklablePart(part.path, type_name, str(error) or type(error).__name__)
+    reason = str(error) or type(error).__name__
+    return UnpicklablePart(part.path, type_name, reason, part.value)
 
 
 def _parts(whole: _Part) -> Iterator[_Part]:

@@ -181,6 +181,7 @@ def _is_plain_numpy(value: object) -> bool:
     dtype = getattr(value, "dtype", None)
     return (
         dtype is not None
+        and type(value) not in pickling.serializers
         and not dtype.hasobject
         and dtype.type.__module__ == "numpy"
         and dtype.metadata is None

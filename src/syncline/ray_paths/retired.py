@@ -14,6 +14,16 @@ _WORKFLOWS = (
     "write the result of each step with `Dataset.write_parquet`."
 )
 
+_BOOSTING = (
+    "Train on datasets with `syncline.train.xgboost.XGBoostTrainer` or "
+    "`syncline.train.lightgbm.LightGBMTrainer`; `xgboost_ray` and `lightgbm_ray` also run, with "
+    "`python -m syncline.as_ray`."
+)
+_SPARK = (
+    "Start a cluster on the nodes with `syncline start`, and read tables that Spark has written "
+    "with `syncline.data.read_parquet`."
+)
+
 RETIRED = {
     "Language": _LANGUAGES,
     "cpp_function": _LANGUAGES,
@@ -21,6 +31,9 @@ RETIRED = {
     "java_actor_class": _LANGUAGES,
     "java_function": _LANGUAGES,
     "workflow": _WORKFLOWS,
+    "util.lightgbm": _BOOSTING,
+    "util.spark": _SPARK,
+    "util.xgboost": _BOOSTING,
     "experimental.channel": DIRECT_TRANSPORT,
     "experimental.collective": DIRECT_TRANSPORT,
     "experimental.gpu_object_manager": DIRECT_TRANSPORT,

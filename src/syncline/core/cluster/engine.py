@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import ray
 import ray.exceptions
 from ray.experimental import internal_kv
+from ray.util import serialization as ray_serialization
 
 from syncline.core import error_messages, runtime_env, serialization
 from syncline.core.cluster import cluster_state, feasibility, handles, ray_options, state_tables
@@ -104,6 +105,16 @@ class ClusterEngine(Engine):
     @property
     def key_values(self) -> KeyValues:
         return RayKeyValues()
+
+    def register_serializer(
+        self, cls: type, serializer: Callable[[Any], Any], deserializer: Callable[[Any], Any]
+    ) -> None:
+        ray_serialization.register_serializer(
+            cls, serializer=serializer, deserializer=deserializer
+        )
+
+    def deregister_serializer(self, cls: type) -> None:
+        ray_serialization.deregister_serializer(cls)
 
     @property
     def installs_packages(self) -> bool:

@@ -7,9 +7,9 @@
 
 `suite` has the base class and the fixture. The topics are `tasks`, `generators`, `objects`,
 `actors`, `async_actors`, `errors`, `cancelling`, `resources`, `placement`, `environments`,
-`machine`, `listings`, `state`, `graphs`, `utilities`, `pools`, `torch_collectives`, `metrics`,
-`crashes` and `terminating`. Not covered: features of a single engine, such as the moment at which
-memory is freed.
+`machine`, `listings`, `state`, `graphs`, `utilities`, `pools`, `iterators`, `torch_collectives`,
+`shared_values`, `metrics`, `crashes` and `terminating`. Not covered: features of a single engine,
+such as the moment at which memory is freed.
 """
 
 from __future__ import annotations
@@ -24,6 +24,11 @@ from syncline.testing.conformance.environments import Environments
 from syncline.testing.conformance.errors import Errors, Exits
 from syncline.testing.conformance.generators import ActorGenerators, Generators
 from syncline.testing.conformance.graphs import AwaitedGraphs, Graphs
+from syncline.testing.conformance.iterators import (
+    CompletedInParallel,
+    CompletedTasks,
+    ParallelIterators,
+)
 from syncline.testing.conformance.listings import Listings
 from syncline.testing.conformance.machine import Machine
 from syncline.testing.conformance.metrics import Metrics
@@ -36,6 +41,7 @@ from syncline.testing.conformance.resources import (
     ResourceBooks,
     VisibleGpus,
 )
+from syncline.testing.conformance.shared_values import Serializers, SharedKeyValues
 from syncline.testing.conformance.state import FreedValues, RemoteNames, StateApi
 from syncline.testing.conformance.suite import EngineOptions, EngineTraits, Suite, tests_for
 from syncline.testing.conformance.tasks import NestedTasks, ParallelTasks, Retries, Tasks
@@ -80,6 +86,11 @@ SUITES: tuple[type[Suite], ...] = (
     Queues,
     ProcessPools,
     JoblibBackends,
+    ParallelIterators,
+    CompletedTasks,
+    CompletedInParallel,
+    SharedKeyValues,
+    Serializers,
     Collectives,
     Metrics,
     TaskCrashes,

@@ -1,0 +1,142 @@
+"""`LocalIterator`: items in this process, gathered from shards, with transforms."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from syncline.util.iter.shards import Transform, batched, each, flattened, kept, shuffled
+
+Source = Callable[[], Iterator[Any]]
+
+
+class LocalIterator:
+    """A lazy iterator. Transforms return another one; each `iter()` begins again.
+
+    `next()` on the object itself continues one iteration.
+    """
+
+    def __init__(self, source: Source, name: str = "LocalIterator") -> None:
+        """`source` returns the items from the beginning."""
+        self.name = name
+        self._source = source
+        self._current: Iterator[Any] | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._source()
+
+    def __next__(self) -> Any:
+        if self._current is None:
+            self._current = iter(self)
+        return next(self._current)
+
+    def transform(self, fn: Transform) -> LocalIterator:
+        """Return `fn(iterator)` as an iterator."""
+        return self._with(fn, "transform()")
+
+    def for_each(self, fn: Callable[[Any], Any]) -> LocalIterator:
+        """Apply `fn` to each item."""
+        return self._with(each(fn), "for_each()")
+
+    def filter(self, fn: Callable[[Any], bool]) -> LocalIterator:
+        """Keep the items for which `fn` is true."""
+        return self._with(kept(fn), "filter()")
+
+    def batch(self, n: int) -> LocalIterator:
+        """Make lists of `n` items; the last may be shorter."""
+        return self._with(batched(n), f"batch({n})")
+
+    def flatten(self) -> LocalIterator:
+        """Yield the elements of the items."""
+        return self._with(flattened, "flatten()")
+
+    def combine(self, fn: Callable[[Any], Iterable[Any]]) -> LocalIterator:
+        """Yield the elements of `fn(item)` for each item."""
+        return self.for_each(fn).flatten()
+
+    def shuffle(self, shuffle_buffer_size: int, seed: int | None = None) -> LocalIterator:
+        """Yield random items of a buffer of `shuffle_buffer_size` items."""
+        return self._with(shuffled(shuffle_buffer_size, seed), "shuffle()")
+
+    def take(self, n: int) -> list[Any]:
+        """Return the first `n` items."""
+        return list(itertools.islice(self, n))
+
+    def show(self, n: int = 20) -> None:
+        """Print the first `n` items."""
+        for item in self.take(n):
+            print(item)
+
+    def duplicate(self, n: int) -> list[LocalIterator]:
+        """Return `n` iterators over the same items, which are computed once.
+
+        Items wait in memory until the slowest iterator has read them.
+        """
+        if n < 2:
+            raise ValueError(f"`duplicate({n})` makes no copies: pass 2 or more.")
+        items, lock = iter(self), threading.Lock()
+        waiting: list[deque[Any]] = [deque() for _ in range(n)]
+
+        def source(own: deque[Any]) -> Iterator[Any]:
+            while True:
+                with lock:
+                    if not own:
+                        try:
+                            item = next(items)
+                        except StopIteration:
+                            return
+                        for each_queue in waiting:
+                            each_queue.append(item)
+                    item = own.popleft()
+                yield item
+
+        return [
+            LocalIterator(lambda own=own: source(own), f"{self.name}.duplicate[{i}]")
+            for i, own in enumerate(waiting)
+        ]
+
+    def union(
+        self,
+        *others: LocalIterator,
+        deterministic: bool = False,
+        round_robin_weights: Sequence[float | str] | None = None,
+    ) -> LocalIterator:
+        """Yield items of several iterators in turn.
+
+        Args:
+            others: The other iterators.
+            deterministic: Ignored: turns are always in order.
+            round_robin_weights: Items of each iterator per turn; "*" for all.
+        """
+        iterators = [self, *others]
+        weights = list(round_robin_weights or [1] * len(iterators))
+        if len(weights) != len(iterators):
+            raise ValueError(
+                f"{len(weights)} weights do not fit {len(iterators)} iterators: pass one per "
+                "iterator."
+            )
+
+        def source() -> Iterator[Any]:
+            active = [(iter(each), weight) for each, weight in zip(iterators, weights, strict=True)]
+            while active:
+                remaining = []
+                for items, weight in active:
+                    most = None if weight == "*" else max(1, int(weight))
+                    taken = 0
+                    for item in itertools.islice(items, most):
+                        taken += 1
+                        yield item
+                    if most is not None and taken == most:
+                        remaining.append((items, weight))
+                active = remaining
+
+        return LocalIterator(source, f"LocalUnion[{', '.join(each.name for each in iterators)}]")
+
+    def _with(self, transform: Transform, name: str) -> LocalIterator:
+        return LocalIterator(lambda: iter(transform(iter(self))), f"{self.name}.{name}")
+
+    def __repr__(self) -> str:
+        return f"LocalIterator[{self.name}]"
