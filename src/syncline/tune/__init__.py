@@ -7,7 +7,8 @@ Files in the order of the data flow: `config` (configuration), `result` (keys an
 `controller/` (decisions, execution, persistence), `experiment/` (trials), `execution/` (resources),
 `workers/` (processes), `callback` and `logger/` (observers), `console/` and `progress_reporter`
 (display), `trial_history` (reported results, best trial), `result_grid`, `analysis/` and `plots/`
-(results), `examples/`. `sklearn` says what to use instead of a module that Ray no longer has.
+(results), `examples/`, `utils/` (helpers of programs). `tune_config` re-exports the configuration
+under Ray's module name; `sklearn` says what to use instead of a module that Ray no longer has.
 """
 
 import importlib
@@ -98,7 +99,7 @@ _MODULES = frozenset(
     {
         "analysis", "callback", "context", "error", "examples", "execution", "experiment",
         "integration", "logger", "plots", "progress_reporter", "registry", "result", "result_grid",
-        "schedulers", "search", "stopper", "track", "trainable", "tuner",
+        "schedulers", "search", "stopper", "track", "trainable", "tune_config", "tuner", "utils",
     }
 )  # fmt: skip
 

@@ -169,7 +169,7 @@ def run_search(
     store = SearchStore(storage.files)
     callbacks = CallbackList(default_callbacks(callbacks_of(plan)))
     resources = api.cluster_resources()
-    first: events.Event = events.SearchStarted(total_resources=resources)
+    first: events.Event = events.SearchStarted(total_resources=resources, time_s=time.time())
     if resume is None:
         machine = _new_machine(plan, kind, search, storage)
         storage.files.write(PLAN_FILE, plan_bytes)
@@ -184,6 +184,7 @@ def run_search(
             finished=resume.finished,
             unfinished=resume.unfinished,
             errored=resume.errored,
+            time_s=time.time(),
         )
     machine.set_capacity(1 if engine.is_local_mode else float("inf"))
     store.snapshot(snapshot(machine, search, callbacks))
@@ -472,6 +473,8 @@ def _resources(
     def resources(config: Config) -> PlacementGroupFactory:
         asked = requested_resources(plan.resources_per_trial, config)
         own = kind.default_resource_request(config)
+        if isinstance(own, Mapping):
+            own = resource_dict_to_pg_factory(own)
         return asked or own or resource_dict_to_pg_factory(None)
 
     return resources

@@ -10,6 +10,7 @@ from syncline.tune.config import CheckpointConfig
 from syncline.tune.controller import events
 from syncline.tune.error import TuneError
 from syncline.tune.experiment.trial import Trial
+from syncline.tune.search.search_algorithm import SearchAlgorithm
 from syncline.tune.stopper import Stopper, make_stopper
 from tests.tune.controller.simulation import Simulation, rules, statuses
 
@@ -97,6 +98,16 @@ def test_a_metric_that_is_not_reported_is_named_with_its_neighbour() -> None:
         TuneError,
         match=r"needs the metric 'scor', but .*reported \['score'\]. Did you mean 'score'\?",
     ):
+        search.run()
+
+
+def test_the_metric_of_the_searcher_is_needed_too() -> None:
+    class Searching(SearchAlgorithm):
+        metric = ["score", "los"]
+
+    search = Simulation(samples=1)
+    search.machine.search_alg = Searching()
+    with pytest.raises(TuneError, match=r"the searcher \(metric='los'\) needs the metric 'los'"):
         search.run()
 
 

@@ -36,6 +36,7 @@ from syncline.tune.schedulers import AsyncHyperBandScheduler
 from syncline.tune.search import BasicVariantGenerator, Searcher
 from syncline.tune.search.search_algorithm import SearchAlgorithm
 from syncline.tune.search.search_generator import SearchGenerator
+from syncline.tune.stopper import TimeoutStopper
 from tests.train.storage.remote_filesystems import in_memory
 from tests.tune.controller.simulation import Simulation, rules
 
@@ -443,6 +444,29 @@ def test_a_checkpoint_that_lies_outside_stays_where_it_is(tmp_path: Path) -> Non
 def test_a_directory_without_a_search_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=f"{tmp_path}.*has no search.json"):
         load_trials(str(tmp_path))
+
+
+def test_a_restore_counts_the_time_since_the_snapshot(tmp_path: Path) -> None:
+    simulation = Searching(
+        stopper=TimeoutStopper(100, clock=lambda: 0.0),
+        samples=1,
+        step=lambda trial, iteration: {"score": 1.0, "timestamp": 1000 + 10 * iteration},
+    )
+    simulation.prepare(BasicVariantGenerator())
+    files = ArrowFiles(LocalFileSystem(), str(tmp_path))
+    store = SearchStore(files)
+    store.snapshot(simulation.state())
+    simulation.take(events.SearchStarted(total_resources={"CPU": 1}, time_s=1002.5))
+    while simulation.machine.iteration < 4:
+        simulation.go_on()
+    for event in simulation.journal:
+        store.append(event)
+    store.close()
+    search = BasicVariantGenerator()
+    search.configure("score", "max", SPACE, 1)
+    machine, _ = restore(SearchStore(files), search, CallbackList([]))
+    assert isinstance(machine.stopper, TimeoutStopper)
+    assert machine.stopper.remaining_s == pytest.approx(100 - 37.5, abs=1)
 
 
 def test_states_of_callbacks_are_restored(tmp_path: Path) -> None:

@@ -83,6 +83,12 @@ def test_a_dictionary_is_one_bundle() -> None:
         resource_dict_to_pg_factory({"cpu": 1, "extra_cpu": 3})
 
 
+def test_custom_resources_are_part_of_the_bundle() -> None:
+    given = {"cpu": 1, "custom_resources": {"licence": 2}}
+    assert resource_dict_to_pg_factory(given).bundles == [{"CPU": 1, "licence": 2}]
+    assert given["custom_resources"] == {"licence": 2}
+
+
 def test_a_gang_of_unknown_size_reserves_nothing() -> None:
     assert Gang([]).bundles == []
     assert Gang([]).head_bundle_is_empty

@@ -255,3 +255,11 @@ def test_wrong_samplers_and_storages_are_refused(caplog: pytest.LogCaptureFixtur
     with caplog.at_level(logging.WARNING):
         OptunaSearch(sampler=RandomSampler(), seed=3)
     assert "ignores seed=3" in caplog.text
+
+
+def test_a_space_is_converted_without_a_searcher() -> None:
+    assert OptunaSearch.convert_search_space({**SPACE, "constant": 3}) == DISTRIBUTIONS
+    searcher = OptunaSearch(OptunaSearch.convert_search_space(SPACE), metric="loss", mode="min")
+    suggested = searcher.suggest("a")
+    assert suggested is not None
+    assert set(suggested) == {"x", "deep", "kind"}

@@ -38,6 +38,9 @@ def test_a_stopper_is_taken_as_it_is():
         ({"eval/accuracy": 0.9}, {"eval": {"accuracy": 0.95}}, True),
         ({"eval/accuracy": 0.9}, {"eval/accuracy": 0.95}, True),
         ({"eval/accuracy": 0.9}, {"eval": 1}, False),
+        ({"eval": {"accuracy": 0.9}}, {"eval": {"accuracy": 0.95}}, True),
+        ({"eval": {"a": {"b": 1}, "c": 5}}, {"eval": {"a": {"b": 0}, "c": 5}}, True),
+        ({"eval": {"a": {"b": 1}, "c": 5}}, {"eval": {"a": {"b": 0}, "c": 4}}, False),
         ({"done": True}, {"done": True}, True),
         ({"done": True}, {"done": False}, False),
         ({"done": True}, {"done": np.bool_(True)}, True),
@@ -59,6 +62,23 @@ def test_a_function_is_asked():
     stopper = make_stopper(lambda trial_id, result: result["loss"] > 1)
     assert stopper("a", {"loss": 2}) is True
     assert stopper("a", {"loss": 1}) is False
+
+
+def test_an_object_with_the_methods_of_a_stopper_is_one():
+    class Patience:
+        def __init__(self):
+            self.left = 2
+
+        def __call__(self, trial_id, result):
+            self.left -= 1
+            return result["loss"] > 1
+
+        def stop_all(self):
+            return self.left == 0
+
+    stopper = make_stopper(Patience())
+    assert (stopper("a", {"loss": 0}), stopper.stop_all()) == (False, False)
+    assert (stopper("a", {"loss": 2}), stopper.stop_all()) == (True, True)
 
 
 def test_of_a_list_one_suffices():
@@ -86,7 +106,7 @@ def test_of_a_list_one_suffices():
         ({"loss": float("nan")}, TypeError, "Give a number"),
         ({3: 1}, TypeError, "name of a metric"),
         ({"done": False}, ValueError, "end each trial with its first result"),
-        ({"eval": {"loss": 1}}, ValueError, "Write 'eval/loss'"),
+        ({"eval": {"loss": "low"}}, TypeError, "Give a number"),
         (lambda: True, TypeError, "two positional parameters"),
         ([{"loss": 1}, 3], TypeError, "unsupported type int"),
     ],

@@ -70,6 +70,8 @@ class SearchStarted:
 
     total_resources: Mapping[str, float]
     """Resources of all nodes together."""
+    time_s: float = 0.0
+    """Seconds since the epoch; 0 if unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +83,8 @@ class SearchResumed:
     finished: Resumption
     unfinished: Resumption
     errored: Resumption
+    time_s: float = 0.0
+    """Seconds since the epoch; 0 if unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)

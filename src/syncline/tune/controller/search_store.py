@@ -35,6 +35,7 @@ from syncline.tune.controller import events
 from syncline.tune.controller.events import Event, Instruction, TrialSuggested
 from syncline.tune.controller.state import TuneMachine
 from syncline.tune.experiment.trial import Trial
+from syncline.tune.result import TIMESTAMP
 from syncline.tune.search.search_algorithm import SearchAlgorithm
 
 POINTER_FILE = "search.json"
@@ -205,7 +206,9 @@ def restore(
         callbacks.set_state(state["callbacks"])
     machine.search_alg = search
     instructions: list[Instruction] = []
+    times = _Times()
     for event in journal:
+        times.add(event)
         # Let the searcher and the stopper take the same steps. Their recorded answers count.
         if isinstance(event, events.TrialSuggested):
             search.next_trial(event.trial_id)
@@ -216,7 +219,31 @@ def restore(
         for do in instructions:
             if isinstance(do, events.ReportResult | events.ReportCompletion):
                 tell(search, do)
+    machine.stopper.count_time(times.elapsed_s)
     return machine, instructions
+
+
+class _Times:
+    """Times of the events of one process, for the time that it ran after the snapshot."""
+
+    def __init__(self) -> None:
+        self._first = self._last = 0.0
+
+    def add(self, event: Event) -> None:
+        if isinstance(event, events.SearchStarted | events.SearchResumed):
+            time_s: object = event.time_s
+        elif isinstance(event, events.TrialStepped):
+            time_s = event.result.get(TIMESTAMP)
+        else:
+            return
+        if isinstance(time_s, int | float) and time_s:
+            self._first = self._first or time_s
+            self._last = max(self._last, time_s)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds from the first to the last event."""
+        return self._last - self._first
 
 
 def tell(search: SearchAlgorithm, do: events.ReportResult | events.ReportCompletion) -> None:

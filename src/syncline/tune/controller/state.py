@@ -594,6 +594,9 @@ class TuneMachine(Dispatcher[Event, None], handles=Event):
                 "TuneConfig(metric=…)": self.rules.metric,
                 "the scheduler": self.scheduler.metric,
             }
+            searched = None if self.search_alg is None else self.search_alg.metric
+            for metric in [searched] if isinstance(searched, str) else searched or ():
+                required[f"the searcher (metric={metric!r})"] = metric
             stopper = self.stopper if self.iteration == 0 else None
             check_result(result, self.rules.trainable_name, required, stopper)
         trial.record_result(result)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import get_args
+from typing import Any, get_args
 
 from syncline.core.placement import PlacementStrategy
 from syncline.suggestions import check_resource_names
@@ -126,13 +126,14 @@ class Gang(PlacementGroupFactory):
 
 
 def resource_dict_to_pg_factory(
-    resources: Mapping[str, float] | None = None,
+    resources: Mapping[str, Any] | None = None,
 ) -> PlacementGroupFactory:
     """Return a single bundle for `resources_per_trial={"cpu": 1, "gpu": 0.5}`; one CPU for an empty
-    dictionary.
+    dictionary. `custom_resources` holds further resources of the bundle.
     """
     given = dict(resources or {})
-    extra = [name for name in given if name.startswith("extra_") or name == "custom_resources"]
+    given |= given.pop("custom_resources", None) or {}
+    extra = [name for name in given if name.startswith("extra_")]
     if extra:
         raise ValueError(
             f"resources {given!r}: {extra[0]!r} is no longer supported: use one bundle per "

@@ -177,24 +177,39 @@ class LibrarySearcher(Searcher):
     def _attributes(self) -> dict[str, object]:
         return self.__dict__
 
+    @classmethod
+    def convert_search_space(cls, spec: Config, **_: object) -> LibraryObject:
+        """Return the space of the library for a `param_space`, without its constants. Older
+        arguments of Ray are ignored.
+
+        Raises:
+            ValueError: The space has a parameter that the library does not support.
+        """
+        return cls._convert_space(cls._checked(SearchSpace(spec, cls.__name__, cls.conditional)))
+
     def _has_space(self) -> bool:
         return self._library_space is not None
 
     def _set_space(self, space: LibraryObject) -> None:
         """Set a space with our domains or one of the library's."""
         if contains_domains(space):
-            self._space = SearchSpace(space, type(self).__name__, self.conditional)
-            for parameter in self._space.parameters.values():
-                if not self._supports(parameter):
-                    raise ValueError(
-                        f"{type(self).__name__} does not support {parameter.key!r}, "
-                        f"{parameter.described}: it supports {self.supported}. Change the "
-                        f"parameter, or use another searcher."
-                    )
+            self._space = self._checked(SearchSpace(space, type(self).__name__, self.conditional))
             self._library_space = self._convert_space(self._space)
         else:
             self._library_space = self._check_space(space)
         self._start_if_ready()
+
+    @classmethod
+    def _checked(cls, space: SearchSpace) -> SearchSpace:
+        """Return the space. Raise ValueError for a parameter that the library does not support."""
+        for parameter in space.parameters.values():
+            if not cls._supports(parameter):
+                raise ValueError(
+                    f"{cls.__name__} does not support {parameter.key!r}, "
+                    f"{parameter.described}: it supports {cls.supported}. Change the "
+                    f"parameter, or use another searcher."
+                )
+        return space
 
     def _start(self, purpose: str) -> None:
         """Create the optimizer, if there is none.
@@ -250,7 +265,8 @@ class LibrarySearcher(Searcher):
             return config
         return {key: value for key, value in config.items() if space.has_key(key)}
 
-    def _supports(self, parameter: Parameter) -> bool:
+    @classmethod
+    def _supports(cls, parameter: Parameter) -> bool:
         """Return True if the library supports the distribution of the parameter."""
         return parameter.distribution != "normal"
 
@@ -258,7 +274,8 @@ class LibrarySearcher(Searcher):
         """Return the library's space from the user's `space`; raise TypeError if it is not one."""
         return space
 
-    def _convert_space(self, space: SearchSpace) -> LibraryObject:
+    @classmethod
+    def _convert_space(cls, space: SearchSpace) -> LibraryObject:
         """Convert `space`, whose parameters are supported, for the library."""
         raise NotImplementedError
 

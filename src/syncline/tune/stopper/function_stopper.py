@@ -13,12 +13,11 @@ class FunctionStopper(Stopper):
     """Stop a trial when a function returns True.
 
     Args:
-        function: Function of (trial_id, result), called for each result. It must be picklable by
-            cloudpickle.
+        function: Function of (trial_id, result), called for each result; its method `stop_all`, if
+            it has one, ends all trials. It must be picklable by cloudpickle.
 
     Raises:
         TypeError: The function cannot be called with two arguments.
-        ValueError: It has a method `stop_all`, but is not a `Stopper`.
     """
 
     def __init__(self, function: Callable[[str, Metrics], bool]) -> None:
@@ -33,27 +32,18 @@ class FunctionStopper(Stopper):
                 f"Give it these two positional parameters."
             )
         self._fn = function
+        self._stop_all = getattr(function, "stop_all", None)
 
     def __call__(self, trial_id: str, result: Metrics) -> bool:
         return bool(self._fn(trial_id, result))
 
     def stop_all(self) -> bool:
-        return False
+        return self._stop_all is not None and bool(self._stop_all())
 
     @classmethod
     def is_valid_function(cls, fn: object) -> bool:
-        """Return True if `fn` can be called and is neither a stopper nor a class.
-
-        Raises:
-            ValueError: It has a method `stop_all`, but is not a `Stopper`.
-        """
-        is_function = callable(fn) and not isinstance(fn, Stopper) and not isinstance(fn, type)
-        if is_function and hasattr(fn, "stop_all"):
-            raise ValueError(
-                f"{fn!r} has a method `stop_all`, which would never be called because its class is "
-                f"not a Stopper. Derive the class from syncline.tune.Stopper."
-            )
-        return is_function
+        """Return True if `fn` can be called and is neither a stopper nor a class."""
+        return callable(fn) and not isinstance(fn, Stopper) and not isinstance(fn, type)
 
 
 def _accepts_two_arguments(function: Callable[..., object]) -> bool:

@@ -4,7 +4,7 @@ dictionary of smallest values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Real
 from typing import Any, TypeAlias
 
@@ -23,18 +23,16 @@ class DictionaryStopper(Stopper):
     Values that a result lacks or that cannot be compared are ignored.
 
     Args:
-        criteria: Smallest value that ends a trial, by key; `a/b` for a nested key, and True for
-            boolean values.
+        criteria: Smallest value that ends a trial, by key; `a/b` or a nested dictionary for a
+            nested key, and True for boolean values.
 
     Raises:
         TypeError: A key is not a string, or a value is not a number.
-        ValueError: A value is a nested dictionary, or False, which any result would reach.
+        ValueError: A value is False, which any result would reach.
     """
 
-    def __init__(self, criteria: Mapping[str, float | bool]) -> None:
-        for key, value in criteria.items():
-            _check_criterion(key, value)
-        self._criteria = dict(criteria)
+    def __init__(self, criteria: Mapping[str, Any]) -> None:
+        self._criteria: dict[str, float | bool] = dict(_flat(criteria))
 
     def __call__(self, trial_id: str, result: Metrics) -> bool:
         return any(_reaches(lookup(result, key), bound) for key, bound in self._criteria.items())
@@ -44,6 +42,16 @@ class DictionaryStopper(Stopper):
 
     def unknown_keys(self, result: Mapping[str, Any]) -> list[str]:
         return [key for key in self._criteria if lookup(result, key) is None]
+
+
+def _flat(criteria: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, float | bool]]:
+    """Yield the checked values with their flat keys."""
+    for key, value in criteria.items():
+        if isinstance(key, str) and isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{key}/")
+        else:
+            _check_criterion(key, value)
+            yield above + key, value
 
 
 def _reaches(value: Any, bound: float | bool) -> bool:
@@ -58,12 +66,6 @@ def _check_criterion(key: object, value: object) -> None:
         raise TypeError(
             f"stop={{{key!r}: {value!r}}}: {key!r} is not a key of a result. Give the name of a "
             f"metric."
-        )
-    if isinstance(value, Mapping):
-        inner = next(iter(value), "key")
-        raise ValueError(
-            f"stop={{{key!r}: {value!r}}} is nested, but results are compared with numbers. Write "
-            f"{key + '/' + str(inner)!r} as the key."
         )
     if value is False:
         raise ValueError(
@@ -90,13 +92,13 @@ def make_stopper(stop: StopCriterion) -> Stopper:
     """Convert the argument `stop=` to a stopper.
 
     Args:
-        stop: `{"accuracy": 0.9}`, a stopper, `function(trial_id, result) -> bool`, a list of these,
-            any of which stops the trial, or None.
+        stop: `{"accuracy": 0.9}`, a stopper or another object with its two methods,
+            `function(trial_id, result) -> bool`, a list of these, any of which stops the trial, or
+            None.
 
     Raises:
         TypeError: `stop` has another type, for example a class instead of an instance.
-        ValueError: A value of the dictionary is invalid, or an object has a method `stop_all` but
-            is not a `Stopper`.
+        ValueError: A value of the dictionary is invalid.
     """
     if stop is None:
         return NoopStopper()

@@ -31,6 +31,12 @@ class Stopper(ABC):
         """
         return []
 
+    def count_time(self, seconds: float) -> None:
+        """Count seconds of the search that a kill cut off after this stopper was last saved. Called
+        by a restore; most stoppers do not depend on the time.
+        """
+        return
+
 
 class CombinedStopper(Stopper):
     """Stop when at least one of several stoppers does. Each stopper gets all results.
@@ -59,6 +65,10 @@ class CombinedStopper(Stopper):
     def stop_all(self) -> bool:
         answers = [stopper.stop_all() for stopper in self._stoppers]
         return any(answers)
+
+    def count_time(self, seconds: float) -> None:
+        for stopper in self._stoppers:
+            stopper.count_time(seconds)
 
     def unknown_keys(self, result: Mapping[str, Any]) -> list[str]:
         return list(

@@ -22,14 +22,15 @@ class TimeoutStopper(Stopper):
 
     Args:
         timeout: Seconds, or a `timedelta`.
-        clock: Function that returns monotonic seconds.
+        clock: Function that returns monotonic seconds, by default `time.monotonic`; not part of the
+            pickled form.
 
     Raises:
         ValueError: `timeout` is neither, or negative.
     """
 
     def __init__(
-        self, timeout: float | timedelta, *, clock: Callable[[], float] = time.monotonic
+        self, timeout: float | timedelta, *, clock: Callable[[], float] | None = None
     ) -> None:
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         if (
@@ -51,7 +52,7 @@ class TimeoutStopper(Stopper):
         return False
 
     def stop_all(self) -> bool:
-        now = self._clock()
+        now = (self._clock or time.monotonic)()
         if self._last_check is not None:
             self._budget -= now - self._last_check
         self._last_check = now
@@ -70,5 +71,9 @@ class TimeoutStopper(Stopper):
         """Remaining seconds at the latest call of `stop_all`, at least 0."""
         return max(0.0, self._budget)
 
+    def count_time(self, seconds: float) -> None:
+        self._budget -= seconds
+        self._last_check = None
+
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_last_check": None}
+        return {**self.__dict__, "_last_check": None, "_clock": None}

@@ -63,6 +63,14 @@ class TrialProcess:
     """Name of the reservation that it holds while it cleans up."""
     deadline: float = 0.0
     """Time until which it may clean up."""
+    group: PlacementGroup | None = None
+    """Placement group of its trial."""
+    successor: TrialProcess | None = None
+    """Who gets the actor once it has cleaned up."""
+    waits: bool = False
+    """True if the actor still cleans up for the trial before."""
+    start: Callable[[], None] | None = None
+    """Starts its trial once the actor has cleaned up."""
 
 
 class ProcessPool:
@@ -91,17 +99,43 @@ class ProcessPool:
         )
         self._actor_class = remote(TrialRunner)
         self._waiting: deque[TrialProcess] = deque()
-        self.cleaning_up: set[TrialProcess] = set()
-        """Processes that clean up and still hold their trials' resources."""
+        self.cleaning_up: dict[TrialProcess, None] = {}
+        """Processes that clean up and still hold their trials' resources, in order."""
 
     def take(self, factory: PlacementGroupFactory, group: PlacementGroup | None) -> TrialProcess:
         """Return a process for a trial with this placement group."""
+        predecessor = self._predecessor() if self._needs_no_resources(factory) else None
         if self._waiting and self._needs_no_resources(factory):
             process = self._waiting.popleft()
+        elif predecessor is not None:
+            process = predecessor.successor = TrialProcess(predecessor.actor, waits=True)
         else:
             process = TrialProcess(self._start(factory, group))
-        process.factory = factory
+        process.factory, process.group = factory, group
         return process
+
+    def _predecessor(self) -> TrialProcess | None:
+        """Return a process that will be free once it has cleaned up, which takes less time than the
+        start of another one.
+        """
+        now = self._clock()
+        return next(
+            (
+                process
+                for process in self.cleaning_up
+                if self._is_reusable(process)
+                and process.successor is None
+                and now < process.deadline
+            ),
+            None,
+        )
+
+    def _is_reusable(self, process: TrialProcess) -> bool:
+        return (
+            self._reuse
+            and process.factory is not None
+            and self._needs_no_resources(process.factory)
+        )
 
     def prepare_for(self, factory: PlacementGroupFactory) -> None:
         """Start processes for coming trials with these resources, if they need none themselves."""
@@ -115,8 +149,15 @@ class ProcessPool:
                 self._waiting.append(TrialProcess(self._start(factory, None)))
 
     def start(self, process: TrialProcess, start: messages.Start, on_outcome: OnOutcome) -> None:
-        """Start a trial in a process."""
-        self._run(process, on_outcome, start, self._trainable)
+        """Start a trial in a process, or as soon as the process has cleaned up."""
+
+        def run() -> None:
+            self._run(process, on_outcome, start, self._trainable)
+
+        if process.waits:
+            process.start = run
+        else:
+            run()
 
     def run(self, process: TrialProcess, command: Command, on_outcome: OnOutcome) -> None:
         """Carry out a command in a process."""
@@ -135,7 +176,11 @@ class ProcessPool:
         process is overdue, call `finish`.
         """
         process.deadline = self._clock() + CLEAN_UP_S
-        self.cleaning_up.add(process)
+        self.cleaning_up[process] = None
+        if process.waits:  # nothing of its trial has started
+            self._give_up_waiting(process)
+            on_done()
+            return
         self.run(process, messages.Stop(), lambda outcome, error: on_done())
 
     def overdue(self) -> list[TrialProcess]:
@@ -149,14 +194,36 @@ class ProcessPool:
         """
         if process not in self.cleaning_up:
             return False
-        self.cleaning_up.discard(process)
+        del self.cleaning_up[process]
         in_time = self._clock() < process.deadline
-        factory = process.factory
-        if in_time and self._reuse and factory is not None and self._needs_no_resources(factory):
+        keep = in_time and self._is_reusable(process)
+        successor = process.successor
+        if successor is not None:
+            self._hand_over(process, successor, keep)
+        elif keep:
             self._waiting.append(process)
         else:
             self.end(process)
         return True
+
+    def _hand_over(self, process: TrialProcess, successor: TrialProcess, keep: bool) -> None:
+        """Give the actor of a process that has cleaned up, or a new one, to its successor."""
+        process.successor = None
+        if not keep:
+            self.end(process)
+            assert successor.factory is not None, "a successor has a trial"
+            successor.actor = self._start(successor.factory, successor.group)
+        successor.waits = False
+        if successor.start is not None:
+            successor.start()
+            successor.start = None
+
+    def _give_up_waiting(self, process: TrialProcess) -> None:
+        """Leave the actor to the process before, which still cleans up."""
+        for other in self.cleaning_up:
+            if other.successor is process:
+                other.successor = None
+        process.factory = None  # not kept for another trial
 
     def stop_reusing(self) -> None:
         """Use a new process for every later trial. Thread-safe."""
@@ -169,6 +236,9 @@ class ProcessPool:
 
     def end(self, process: TrialProcess) -> None:
         """Kill a process."""
+        if process.waits:
+            self._give_up_waiting(process)
+            return
         if self._is_local_mode:
             process.actor.leave.remote()
         api.kill(process.actor)

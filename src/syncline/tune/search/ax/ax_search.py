@@ -76,7 +76,8 @@ class AxSearch(LibrarySearcher):
         self._library_space = list(client.experiment.parameters)
         self._optimizer = client
 
-    def _convert_space(self, space: SearchSpace) -> list[Config]:
+    @classmethod
+    def _convert_space(cls, space: SearchSpace) -> list[Config]:
         return [_parameter(parameter) for parameter in space.parameters.values()]
 
     def _drawn(self, point: Values) -> Config:

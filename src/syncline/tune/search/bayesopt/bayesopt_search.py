@@ -148,10 +148,12 @@ class BayesOptSearch(LibrarySearcher):
     def _is_log(self, key: str) -> bool:
         return self._space is not None and self._space.parameters[key].distribution == "log"
 
-    def _supports(self, parameter: Parameter) -> bool:
+    @classmethod
+    def _supports(cls, parameter: Parameter) -> bool:
         return parameter.kind == "float" and super()._supports(parameter)
 
-    def _convert_space(self, space: SearchSpace) -> dict[str, tuple[float, float]]:
+    @classmethod
+    def _convert_space(cls, space: SearchSpace) -> dict[str, tuple[float, float]]:
         return {
             key: (math.log(parameter.low), math.log(parameter.high))
             if parameter.distribution == "log"

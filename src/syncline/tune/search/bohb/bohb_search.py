@@ -105,7 +105,8 @@ class TuneBOHB(LibrarySearcher):
     def on_unpause(self, trial_id: str) -> None:
         self._running.add(trial_id)
 
-    def _convert_space(self, space: SearchSpace) -> LibraryObject:
+    @classmethod
+    def _convert_space(cls, space: SearchSpace) -> LibraryObject:
         converted = _config_space().ConfigurationSpace()
         converted.add([_hyperparameter(parameter) for parameter in space.parameters.values()])
         return converted

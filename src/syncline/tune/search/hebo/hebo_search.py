@@ -89,7 +89,8 @@ class HEBOSearch(LibrarySearcher):
         if not (error or pruned):
             self._learn(self._searched(parameters), value)
 
-    def _convert_space(self, space: SearchSpace) -> LibraryObject:
+    @classmethod
+    def _convert_space(cls, space: SearchSpace) -> LibraryObject:
         return (
             _design_space()
             .DesignSpace()

@@ -51,10 +51,12 @@ class HyperOptSearch(LibrarySearcher):
         self._domain: LibraryObject = None
         super().__init__(space, metric, mode, points_to_evaluate)
 
-    def _supports(self, parameter: Parameter) -> bool:
+    @classmethod
+    def _supports(cls, parameter: Parameter) -> bool:
         return True
 
-    def _convert_space(self, space: SearchSpace) -> Config:
+    @classmethod
+    def _convert_space(cls, space: SearchSpace) -> Config:
         return {key: _expression(parameter) for key, parameter in space.parameters.items()}
 
     def _create_optimizer(self) -> LibraryObject:

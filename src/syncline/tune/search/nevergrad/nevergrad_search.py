@@ -72,7 +72,8 @@ class NevergradSearch(LibrarySearcher):
             optimizer.parametrization if is_instance else space, metric, mode, points_to_evaluate
         )
 
-    def _convert_space(self, space: SearchSpace) -> LibraryObject:
+    @classmethod
+    def _convert_space(cls, space: SearchSpace) -> LibraryObject:
         return _nevergrad().p.Dict(
             **{key: _parameter(parameter) for key, parameter in space.parameters.items()}
         )

@@ -216,7 +216,8 @@ class OptunaSearch(LibrarySearcher):
             )
         return flat
 
-    def _convert_space(self, space: SearchSpace) -> dict[str, BaseDistribution]:
+    @classmethod
+    def _convert_space(cls, space: SearchSpace) -> dict[str, BaseDistribution]:
         return {key: _distribution(parameter) for key, parameter in space.parameters.items()}
 
     def _create_optimizer(self) -> Study:

@@ -67,10 +67,12 @@ class ZOOptSearch(LibrarySearcher):
         self._decimals: list[LibraryObject] = []
         super().__init__(dim_dict, metric, mode, points_to_evaluate)
 
-    def _supports(self, parameter: Parameter) -> bool:
+    @classmethod
+    def _supports(cls, parameter: Parameter) -> bool:
         return parameter.distribution == "uniform"
 
-    def _convert_space(self, space: SearchSpace) -> Config:
+    @classmethod
+    def _convert_space(cls, space: SearchSpace) -> Config:
         return {key: _dimension(parameter) for key, parameter in space.parameters.items()}
 
     def _create_optimizer(self) -> LibraryObject:
