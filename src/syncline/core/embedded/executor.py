@@ -29,6 +29,7 @@ from syncline.core.embedded.invocation import (
     end_process,
     exit_process,
     load_arguments,
+    was_interrupted,
 )
 from syncline.core.embedded.messages import Message, TaskSpec
 from syncline.core.embedded.shared_reactor import Waiter
@@ -59,7 +60,7 @@ class Executor:
         self._main = threading.main_thread()
         self._running = 0  # the task or call whose user code runs in the main thread
         self._ending = threading.Lock()  # held by the main thread to reset `_running` after a task
-        self._interrupting = 0  # the task that is being cancelled
+        self._interrupting: set[int] = set()  # tasks that are being cancelled
         self._actor: ActorExecutor | None = None
         self._packer = ResultPacker(connection, new_id)
         self._gpu_ids: tuple[str, ...] | None = None
@@ -120,7 +121,7 @@ class Executor:
 
     def on_interrupt(self, number: int, frame: FrameType | None) -> None:
         """Handle SIGINT in the main thread: raise if the cancelled task still runs."""
-        if self._running and self._interrupting == self._running:
+        if self._running in self._interrupting:
             raise KeyboardInterrupt
 
     def _stop(self, task_id: int, force: bool) -> None:
@@ -139,7 +140,7 @@ class Executor:
                 return
         if self._actor is not None and self._actor.stop(task_id):
             return
-        self._interrupting = task_id
+        self._interrupting.add(task_id)
         if force:
             with self._ending:
                 if self._running == task_id:
@@ -195,7 +196,7 @@ class Executor:
             positional, keyword = load_arguments(args, arg_values)
             try:
                 self._running = task_id
-                if self._interrupting == task_id:  # cancelled since it left the inbox
+                if task_id in self._interrupting:  # cancelled since it left the inbox
                     raise KeyboardInterrupt
                 result = function(*positional, **keyword)
                 if definition.mode != m.ONE or type(result) is GeneratorType:
@@ -212,13 +213,14 @@ class Executor:
         except SystemExit as leaving:
             exit_process(self._connection, leaving)
         except BaseException as error:
-            if isinstance(error, KeyboardInterrupt) and self._interrupting == task_id:
+            if task_id in self._interrupting and was_interrupted(error):
                 outcome.error = cancelled()
             else:
                 self._packer.fail(outcome, error, definition.name, definition.retry_on)
         # Drop references before the hub hears that the task ended.
         result, positional, keyword = None, (), {}
         CURRENT.reset(token)
+        self._interrupting.discard(task_id)
         faults.reach("worker.before_result")
         if definition.max_calls:
             made = self._calls_made[definition.function_id] = (
@@ -237,6 +239,7 @@ class Executor:
             pass  # a cancellation that arrived after the call had ended
         finally:
             self._running = 0
+            self._interrupting.discard(message[1])
 
     def _create_actor(self, message: Message) -> None:
         """Run an actor's constructor and report the result."""

@@ -53,6 +53,17 @@ def cancelled() -> bytes:
     return serialization.pack_error(TaskCancelledError())
 
 
+def was_interrupted(error: BaseException | None) -> bool:
+    """Return True for a KeyboardInterrupt, and for an error that followed from one."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return False
+
+
 @dataclass(slots=True)
 class Outcome:
     """Values or error of one attempt of a task or call."""

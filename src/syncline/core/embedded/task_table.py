@@ -285,9 +285,10 @@ class TaskTable:
             if task is None:
                 continue
             task.worker = 0
-            if task_id in self.tasks:
+            if task_id in self.tasks and not task.cancelled:
                 returned.append(task_id)
             else:  # cancelled meanwhile
+                self.fail(task, _cancelled(task))
                 self._hub.apply(self._hub.scheduler.dropped(process.number, task_id))
         return returned
 
@@ -302,8 +303,8 @@ class TaskTable:
             if task.actor_id or task.id not in self.tasks:
                 continue
             task.worker = 0
-            if running and task.cancelled:
-                self.fail(task, error_value(TaskCancelledError(task_id=f"{task.id:032x}")))
+            if task.cancelled:
+                self.fail(task, _cancelled(task))
             elif running and task.retries == 0:
                 self.fail(task, error_value(self._crash(process, task, status)))
             else:
@@ -378,7 +379,7 @@ class TaskTable:
     def _cancel(self, task: Task, *, force: bool) -> None:
         hub = self._hub
         task.cancelled = True
-        cancelled = error_value(TaskCancelledError(task_id=f"{task.id:032x}"))
+        cancelled = _cancelled(task)
         if task.worker == 0:
             if not task.actor_id and task.pending_args == 0:
                 hub.scheduler.cancel(task.id)
@@ -425,3 +426,7 @@ class TaskTable:
             trace_event(name, pid=pid, tid=pid, started=started, ended=ended)
             for name, pid, started, ended, *_ in self.timeline
         ]
+
+
+def _cancelled(task: Task) -> Value:
+    return error_value(TaskCancelledError(task_id=f"{task.id:032x}"))
