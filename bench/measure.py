@@ -13,7 +13,8 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,7 +22,7 @@ import psutil
 
 from bench.inputs import INPUT
 from bench.memory import PeakMemory
-from bench.rows import PEAK_MB, PEAK_PER_BUDGET, RAY, Contender, Row
+from bench.rows import PEAK_MB, PEAK_PER_BUDGET, RAY, Contender, Launcher, Row
 from bench.schedule import PlannedRun
 from bench.summary import Measurement
 
@@ -31,6 +32,14 @@ PYTHON_PATH = os.pathsep.join((str(ROOT), str(ROOT / "src")))
 GRACE_S = 10.0
 TAIL_LINES = 30
 OWN_PREFIX = "user:"
+_RUN = ("-m", "syncline", "run", "--nproc-per-node", "2", "--storage-path", "storage")
+LAUNCH: dict[Launcher, tuple[str, ...]] = {
+    "python": (),
+    "torchrun": ("-m", "torch.distributed.run", "--nproc-per-node", "2"),
+    "syncline run": (*_RUN, "--no-warm"),
+    "warm syncline run": _RUN,
+}
+"""Arguments of Python before the program, by launcher."""
 AT = "_at"
 
 
@@ -49,14 +58,9 @@ class ProgramExit:
 
 def command(contender: Contender, python: str, out: Path) -> list[str]:
     """Return the command line of a contender's program."""
-    launch = (
-        ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
-        if contender.launcher == "torchrun"
-        else []
-    )
     return [
         python,
-        *launch,
+        *LAUNCH[contender.launcher],
         "-m",
         f"bench.programs.{contender.module}",
         contender.argument,
@@ -212,6 +216,24 @@ def run_with_peak_memory(
     return replace(ended, peak_bytes=memory.peak_bytes)
 
 
+@contextmanager
+def warm_template(
+    contender: Contender, python: str, folder: Path, variables: dict[str, str]
+) -> Iterator[None]:
+    """Keep a template of `syncline warm` during the block, for a contender that uses one."""
+    if contender.launcher != "warm syncline run":
+        yield
+        return
+    variables["SYNCLINE_TMPDIR"] = str(folder)
+    command = [python, "-m", "syncline", "warm"]
+    subprocess.run(command, check=True, env=variables, stdout=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        stop = [*command, "--stop"]
+        subprocess.run(stop, check=True, env=variables, stdout=subprocess.DEVNULL)
+
+
 def measure(
     planned: PlannedRun,
     ray_python: str | None,
@@ -236,12 +258,13 @@ def measure(
             {INPUT: str(given)} if given else {}
         )
         try:
-            if planned.row.shows_memory:
-                ended = run_with_peak_memory(
-                    arguments, folder, variables, planned.row.timeout_s, measurement_id
-                )
-            else:
-                ended = run(arguments, folder, variables, planned.row.timeout_s)
+            with warm_template(planned.contender, python, folder, variables):
+                if planned.row.shows_memory:
+                    ended = run_with_peak_memory(
+                        arguments, folder, variables, planned.row.timeout_s, measurement_id
+                    )
+                else:
+                    ended = run(arguments, folder, variables, planned.row.timeout_s)
         except BaseException:
             stop_processes(measurement_id, 0.0)
             raise

@@ -7,7 +7,7 @@ OURS = "syncline"
 RAY = "Ray"
 
 Better = Literal["less", "more"]
-Launcher = Literal["python", "torchrun"]
+Launcher = Literal["python", "torchrun", "syncline run", "warm syncline run"]
 Group = Literal["machine", "train", "data", "tune", "serve", "rl", "runs", "cluster"]
 """Group of a row: on this machine, where each library starts its own engine (long rows have groups
 of their own), or on one running Ray cluster.

@@ -129,6 +129,36 @@ ROWS: tuple[Row, ...] = (
         ),
     ),
     Row(
+        name="launcher_start",
+        group="train",
+        contenders=(
+            Contender(name=OURS, module="startup", argument="torchrun", launcher="syncline run"),
+            Contender(
+                name="syncline, warm",
+                module="startup",
+                argument="torchrun",
+                launcher="warm syncline run",
+            ),
+            Contender(name="torchrun", module="startup", argument="torchrun", launcher="torchrun"),
+        ),
+        metrics=(
+            Metric(
+                key="all_reduce_s",
+                label="`syncline run`: process start to the first all-reduce, 2 workers",
+                unit="s",
+                better="less",
+                target=Target(limit=1.0, peers=("torchrun",)),
+            ),
+            Metric(
+                key="process_s",
+                label="`syncline run`: whole process",
+                unit="s",
+                better="less",
+                target=Target(limit=1.0, peers=("torchrun",)),
+            ),
+        ),
+    ),
+    Row(
         name="ddp_step",
         group="train",
         contenders=tuple(

@@ -54,6 +54,14 @@ def test_programs_run_as_modules_and_torchrun_starts_two_workers() -> None:
     ]
 
 
+def test_jobs_of_syncline_run_keep_their_record_in_the_folder() -> None:
+    contender = Contender(name="a", module="toy", argument="torchrun", launcher="syncline run")
+    arguments = command(contender, "py", Path("o"))
+    assert arguments[:4] == ["py", "-m", "syncline", "run"]
+    assert arguments[arguments.index("--storage-path") + 1] == "storage"
+    assert arguments.index("-m", 2) > arguments.index("--no-warm")
+
+
 def test_settings_of_the_caller_do_not_reach_the_programs() -> None:
     base = {"PATH": "/bin", "SYNCLINE_ADDRESS": "x", "RAY_ADDRESS": "x", "OMP_NUM_THREADS": "64"}
     variables = environment(base, ROW, "measurement_id", {})

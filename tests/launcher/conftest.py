@@ -58,8 +58,7 @@ class Launcher:
         settings = {"cwd": SCRIPTS, "env": environment, "text": True, "errors": "replace"}
         streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         return subprocess.Popen(
-            [sys.executable, *COMMANDS[self.name], *arguments],
-            **{**settings, **streams, **options},
+            [sys.executable, *COMMANDS[self.name], *arguments], **{**settings, **streams, **options}
         )
 
     def run(self, *arguments: str, stdin: str = "", **options: object) -> Ended:

@@ -1,0 +1,253 @@
+"""Jobs of `syncline run` with real processes: record, stacks, stalls, signals, warm template."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from syncline import runs
+from syncline.runs.run_storage import LocalDirectory
+from syncline.runs.tailing import LogReader
+
+pytestmark = pytest.mark.processes
+
+LIMIT_S = 60.0
+
+
+def wait_for(condition, what: str, process: subprocess.Popen[str] | None = None):
+    """Return the first true value of a condition; fail if the process ends before."""
+    deadline = time.monotonic() + LIMIT_S
+    while not (found := condition()):
+        if process is not None and process.poll() is not None:
+            raise AssertionError(f"{what}: ended with {process.communicate()}")
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+    return found
+
+
+def only_run(folder: Path):
+    (path,) = (folder / "runs").iterdir()
+    return runs.open(path)
+
+
+def log(run, rank: int) -> list[str]:
+    return LogReader(LocalDirectory(run.path), f"rank-{rank}").lines(ending=True)
+
+
+def command(launcher, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run another command of syncline over the runs of a launcher."""
+    return subprocess.run(
+        [sys.executable, "-m", "syncline", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        env={**os.environ, "SYNCLINE_STORAGE_PATH": str(launcher.folder / "runs")},
+        check=False,
+    )
+
+
+@pytest.fixture
+def one(launcher):
+    return launcher("syncline")
+
+
+def end(process: subprocess.Popen[str]) -> tuple[str, str]:
+    process.terminate()
+    return process.communicate(timeout=LIMIT_S)
+
+
+def test_record_of_a_finished_job(one):
+    ended = one.run("-n", "2", "--name", "first", "printing.py")
+    assert ended.code == 0, ended.stderr
+    run = only_run(one.folder)
+    assert (run.name, run.kind, run.state) == ("first", "train", "finished")
+    (attempt,) = run.attempts
+    assert [worker["rank"] for worker in attempt.workers] == [0, 1]
+    assert len({worker["pid"] for worker in attempt.workers}) == 2
+    for rank in (0, 1):
+        lines = log(run, rank)
+        for source in ("python", "error", "write", "shell", "shell error", "bytes \ufffd"):
+            assert f"[{rank}] {source}" in lines
+    listed = command(one, "runs", "--json")
+    assert [each["state"] for each in json.loads(listed.stdout)["runs"]] == ["finished"]
+    assert "[1] shell" in command(one, "logs", "first", "--rank", "1").stdout
+
+
+def test_record_of_a_failed_job_has_both_attempts(one):
+    ended = one.run("-n", "2", "--max-restarts", "1", "failing.py")
+    assert ended.code == 1
+    run = only_run(one.folder)
+    assert run.state == "errored"
+    assert [len(attempt.workers) for attempt in run.attempts] == [2, 2]
+    for attempt in run.attempts:
+        assert any("failed on purpose" in text for text in attempt.failures.values())
+    assert "failed on purpose" in run.outcome["error"]
+
+
+def test_job_without_a_record(one):
+    assert one.run("--no-record", "printing.py").code == 0
+    assert not (one.folder / "runs").exists()
+
+
+def test_record_that_cannot_be_written_costs_a_warning(one):
+    (one.folder / "runs").write_text("a file")
+    ended = one.run("printing.py")
+    assert ended.code == 0
+    assert "the run is not recorded" in ended.stderr
+    assert "[0] python" in ended.stdout
+
+
+def test_stalled_ranks_are_reported_and_can_be_inspected(one):
+    process = one.start("-n", "2", "--hang-report-s", "6", "mismatch.py", str(one.folder))
+    try:
+        text = ""
+        while "Stacks of all ranks" not in text:
+            line = process.stderr.readline()
+            assert line, text
+            text += line
+        assert (
+            "Rank 0 is in all_reduce (mismatch.py:17), rank 1 in barrier (mismatch.py:19)" in text
+        )
+        stacks = command(one, "stack")
+        assert "mismatch.py" in stacks.stdout, stacks.stderr
+        assert "script_process" not in stacks.stdout
+        assert "[rank 0]  waiting for others" in stacks.stdout
+        profile = command(one, "profile", "--rank", "1", "--cpu", "--seconds", "1")
+        assert "it waits" in profile.stderr
+        stopped = command(one, "runs", "stop", only_run(one.folder).name)
+        assert stopped.returncode == 0, stopped.stderr
+        assert process.wait(LIMIT_S) == 1
+    finally:
+        end(process)
+    run = only_run(one.folder)
+    assert run.state == "aborted"
+    assert any(event["event"] == "stalled" for event in run.events)
+
+
+@pytest.mark.parametrize(
+    ("number", "options"),
+    [
+        (signal.SIGTERM, ()),
+        (signal.SIGINT, ()),
+        (signal.SIGUSR1, ("--signals-to-handle", "SIGTERM,SIGUSR1")),
+    ],
+)
+def test_signals_reach_the_workers_as_under_torchrun(launcher, number, options):
+    codes = []
+    for name in ("syncline", "torchrun"):
+        one = launcher(name)
+        process = one.start("--nproc-per-node", "2", *options, "stopping.py", str(one.folder))
+        for rank in (0, 1):
+            wait_for((one.folder / f"ready-{rank}").exists, "start", process)
+        process.send_signal(number)
+        process.communicate(timeout=LIMIT_S)
+        codes.append(process.returncode)
+        if number is not signal.SIGINT:  # Python's own handler ends the script
+            for rank in (0, 1):
+                assert (one.folder / f"stopped-{rank}").read_text() == number.name
+    assert codes == [1, 1]
+
+
+def test_workers_end_with_a_killed_launcher(one):
+    process = one.start("-n", "2", "mismatch.py", str(one.folder))
+    pids = [
+        int(wait_for(lambda rank=rank: ready_pid(one.folder, rank), "start", process))
+        for rank in (0, 1)
+    ]
+    process.kill()
+    process.communicate(timeout=LIMIT_S)
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "end of the workers")
+    assert only_run(one.folder).state == "killed"
+
+
+def ready_pid(folder: Path, rank: int) -> str:
+    file = folder / f"ready-{rank}"
+    return file.read_text() if file.exists() else ""
+
+
+def test_two_nodes_on_this_machine(launcher):
+    one = launcher("syncline")
+    address = ("--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:29731", "--rdzv-id", "two")
+    options = ("--nnodes", "2", "-n", "1", *address, "ddp.py")
+    processes = [one.start(*options), one.start(*options)]
+    texts = [process.communicate(timeout=2 * LIMIT_S) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], texts
+    lines = sorted(line for stdout, _ in texts for line in stdout.splitlines())
+    assert [line for line in lines if "local" in line] == ["[0] local 0 of 1", "[1] local 0 of 1"]
+    assert len(lines) == 8
+    names = sorted(path.name for path in (one.folder / "runs").iterdir())
+    assert [name.endswith("-node-1") for name in names].count(True) == 1
+
+
+def test_static_rendezvous_by_variables_of_slurm(launcher):
+    one = launcher("syncline")
+    shared = {
+        "SLURM_STEP_ID": "0",
+        "SLURM_JOB_ID": str(os.getpid()),
+        "SLURM_STEP_NUM_NODES": "2",
+        "SLURM_STEP_NUM_TASKS": "2",
+        "SLURM_STEP_NODELIST": "localhost,localhost",
+    }
+    processes = [
+        one.start("-n", "1", "ddp.py", variables={**shared, "SLURM_NODEID": str(node)})
+        for node in (0, 1)
+    ]
+    texts = [process.communicate(timeout=2 * LIMIT_S) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], texts
+    assert all(f"[{rank}] epoch 2" in texts[rank][0] for rank in (0, 1))
+
+
+@pytest.fixture
+def warm(one, monkeypatch, tmp_path):
+    """Start a warm template, for jobs with the same variables; return its command."""
+    monkeypatch.setenv("SYNCLINE_TMPDIR", str(tmp_path / "t"))
+    (tmp_path / "t").mkdir()
+
+    def run(*arguments: str) -> str:
+        done = command(one, "warm", *arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert run("--idle-s", "120").startswith("ready after")
+    yield run
+    run("--stop")
+
+
+def test_warm_template_serves_jobs(one, warm, tmp_path):
+    assert warm() == "ready already\n"
+    (socket,) = tmp_path.glob("t/*/warm/*.sock")
+    assert socket.stat().st_mode & 0o777 == 0o700
+    assert socket.parent.stat().st_mode & 0o777 == 0o700
+    for job in ("one", "two"):
+        ended = one.run("-n", "2", "parent.py", variables={"JOB": job})
+        assert ended.code == 0, ended.stderr
+        assert [line.split()[1] for line in ended.lines] == [job, job]
+        assert all("warm_server" in line for line in ended.lines)
+    failed = one.run("-n", "2", "exits.py", "1", "3")
+    assert failed.code == 1
+    assert "exited with code 3" in failed.stderr
+    assert warm("--stop") == "1 template stopped\n"
+    wait_for(lambda: not socket.exists(), "end of the template")
+
+
+def test_job_of_another_identity_starts_cold(one, warm):
+    for variables, options in (
+        ({"TORCH_LOGS": ""}, ()),
+        ({"OMP_NUM_THREADS": "2"}, ()),
+        ({}, ("--no-warm",)),
+    ):
+        ended = one.run(*options, "-n", "2", "parent.py", variables=variables)
+        assert ended.code == 0, ended.stderr
+        assert len(ended.lines) == 2
+        assert not any("warm_server" in line for line in ended.lines)
+
+
+def test_idle_template_ends(one, monkeypatch, tmp_path):
+    monkeypatch.setenv("SYNCLINE_TMPDIR", str(tmp_path))
+    assert command(one, "warm", "--idle-s", "1").returncode == 0
+    wait_for(lambda: not list(tmp_path.glob("*/warm/*.sock")), "end of the template")
