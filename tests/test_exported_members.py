@@ -55,7 +55,19 @@ def test_names_of_exceptions():
 
 
 def test_names_of_actor():
-    assert syncline.actor.__all__ == ["ActorClass", "ActorHandle", "ActorMethod", "exit_actor"]
+    assert syncline.actor.__all__ == [
+        "ActorClass",
+        "ActorHandle",
+        "ActorMethod",
+        "exit_actor",
+        "method",
+    ]
+
+
+def test_names_of_modules_with_one_type():
+    assert syncline.types.__all__ == ["ObjectRef"]
+    assert syncline.remote_function.__all__ == ["RemoteFunction"]
+    assert syncline.runtime_context.__all__ == ["RuntimeContext", "get_runtime_context"]
 
 
 def test_an_unknown_name_is_an_attribute_error():

@@ -7,7 +7,9 @@ import socket
 import pytest
 
 import syncline
-from syncline.ray_paths import autoscaler, client, utilities, waiting
+from syncline.core.config import engine_config
+from syncline.ray_paths import autoscaler, client, constants, utilities, waiting
+from syncline.ray_paths.job_config import JobConfig
 from tests.core.fake_engine import running_fake_engine
 
 
@@ -179,3 +181,28 @@ def test_wrong_requests_for_nodes_are_refused(engine):
         autoscaler.request_resources(bundles=[{"gpu": 1}])
     with pytest.raises(ValueError, match="num_cpus"):
         autoscaler.request_resources(num_cpus=-1)
+
+
+# -- constants and settings of programs
+
+
+def test_variables_of_the_environment(monkeypatch):
+    monkeypatch.setenv("NUMBER", "5")
+    monkeypatch.setenv("TRUTH", "True")
+    assert (constants.env_integer("NUMBER", 1), constants.env_integer("TRUTH", 1)) == (5, 1)
+    assert (constants.env_float("NUMBER", 1), constants.env_float("TRUTH", 1.5)) == (5.0, 1.5)
+    assert (constants.env_bool("TRUTH", False), constants.env_bool("NONE", True)) == (True, True)
+    assert (constants.env_set_by_user("TRUTH"), constants.env_set_by_user("NONE")) == (True, False)
+
+
+def test_job_config_gives_init_namespace_and_environment(monkeypatch):
+    settings = JobConfig(runtime_env={"env_vars": {"A": "1"}}, ray_namespace="n")
+    settings.set_metadata("owner", "me")
+    assert settings.metadata == {"owner": "me"}
+    config = engine_config({"job_config": settings})
+    assert (config.namespace, config.runtime_env["env_vars"]) == ("n", {"A": "1"})
+    settings.set_ray_namespace("m")
+    settings.set_runtime_env({})
+    assert engine_config({"job_config": settings}).namespace == "m"
+    with pytest.raises(ValueError, match="lifetime='detached'"):
+        JobConfig(default_actor_lifetime="detached")

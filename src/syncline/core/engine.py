@@ -361,7 +361,7 @@ class Engine(ABC):
         """Replace the values that exist by ObjectFreedError, and drop them.
 
         A value in shared memory keeps its place until its last reference is gone, because
-        processes may read it.
+        processes may read it. A cluster only warns: Ray cannot do it.
         """
 
     # -- placement groups

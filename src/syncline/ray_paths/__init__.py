@@ -10,5 +10,6 @@ modules that programs with type hints import are files instead: `actor`, `except
 - `finder`: imports of modules of the table.
 - `worker` (`ray._private.worker`), `state` (`ray._private.state`), `client` (`ray.util.client`,
   `ray.client`), `autoscaler` (`ray.autoscaler.sdk`), `utilities` (`ray._private.utils`,
-  `ray._private.services` and others), `waiting` (`ray._private.test_utils`).
+  `ray._private.services` and others), `constants` (`ray._private.ray_constants`), `job_config`,
+  `waiting` (`ray._private.test_utils`).
 """

@@ -76,13 +76,13 @@ def attribute(module: str, name: str, known: Iterable[str] = ()) -> object:
         return names_of(module)
     dotted = f"{relative}.{name}" if relative else name
     if not name.startswith("__"):
+        if dotted in _KNOWN:
+            return importlib.import_module(f"{_PACKAGE}.{dotted}")
         home = _homes(relative).get(name)
         if home is not None:
             value: object = getattr(_loaded(home[0], dotted), home[1])
             setattr(sys.modules[module], name, value)
             return value
-        if dotted in _KNOWN:
-            return importlib.import_module(f"{_PACKAGE}.{dotted}")
         reason = reason_of(dotted)
         if reason is not None:
             raise NoCounterpartAttributeError(dotted, reason)

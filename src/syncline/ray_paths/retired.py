@@ -49,7 +49,7 @@ class NoCounterpartError(ImportError):
     """A module of Ray that does not exist here."""
 
     def __init__(self, path: str, reason: str) -> None:
-        super().__init__(_text(path, reason), name=f"syncline.{path}")
+        super().__init__(_text(path, reason))
         self.remedy = reason
 
 

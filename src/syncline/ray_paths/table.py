@@ -57,6 +57,8 @@ _USAGE: Rows = {
 }
 _NETWORK: Rows = {"syncline.ray_paths.utilities": "build_address find_free_port parse_address"}
 _CLIENT: Rows = {"syncline.ray_paths.client": "ClientBuilder client"}
+_SERVICES: Rows = {"syncline.ray_paths.utilities": "get_node_instance_id get_node_ip_address"}
+_CONSTANTS: Rows = {"syncline.ray_paths.constants": "*"}
 _FREE: Rows = {"syncline.ray_paths.utilities": "free"}
 
 PATHS: Mapping[str, Rows] = {
@@ -65,11 +67,13 @@ PATHS: Mapping[str, Rows] = {
     "_common.usage.usage_lib": _USAGE,
     "_common.utils": _UTILS,
     "_private.auto_init_hook": {"syncline.ray_paths.utilities": "auto_init_ray wrap_auto_init"},
-    "_private.client_mode_hook": {"syncline.ray_paths.utilities": "client_mode_hook"},
-    "_private.internal_api": _FREE,
-    "_private.services": {
-        "syncline.ray_paths.utilities": "get_node_instance_id get_node_ip_address"
+    "_private.client_mode_hook": {
+        "syncline.ray_paths.utilities": "client_mode_hook is_client_mode_enabled"
     },
+    "_private.internal_api": _FREE,
+    "_private.dict": {"syncline.tune.utils": "deep_update flatten_dict merge_dicts unflatten_dict"},
+    "_private.ray_constants": _CONSTANTS,
+    "_private.services": _SERVICES,
     "_private.state": _STATE,
     "_private.test_utils": _TEST_UTILS,
     "_private.usage.usage_lib": _USAGE,
@@ -91,12 +95,17 @@ PATHS: Mapping[str, Rows] = {
     "experimental.compiled_dag_ref": {
         "syncline.core.refs": "ObjectRef:CompiledDAGFuture ObjectRef:CompiledDAGRef"
     },
+    "experimental.multiprocessing": {"syncline.util.multiprocessing": "Pool"},
+    "experimental.queue": {"syncline.util.queue": "Empty Full Queue"},
     "experimental.state": {},
     "experimental.state.api": {"syncline.util.state.api": "*"},
     "experimental.state.common": {"syncline.util.state.common": "*"},
     "experimental.state.exception": {"syncline.util.state.exception": "*"},
     "internal": _FREE,
     "internal.internal_api": _FREE,
+    "job_config": {"syncline.ray_paths.job_config": "JobConfig"},
+    "ray_constants": _CONSTANTS,
+    "services": _SERVICES,
     "state": _STATE,
     "util.client": {"syncline.ray_paths.client": "RayAPIStub num_connected_contexts ray"},
     "util.client_connect": {"syncline.ray_paths.client": "connect disconnect"},

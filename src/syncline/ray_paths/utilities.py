@@ -165,6 +165,9 @@ def free(object_refs: Any, local_only: bool = False) -> None:
 # -- ray._private.client_mode_hook, ray._private.auto_init_hook
 
 
+is_client_mode_enabled = False
+
+
 def client_mode_hook(function: F) -> F:
     """Return the function: calls need no translation for Ray Client."""
     return function

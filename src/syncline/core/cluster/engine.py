@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import logging
 import pickle
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -56,6 +57,8 @@ from syncline.core.refs import AnyGenerator, AnyRef, Hold, ObjectRefGenerator
 from syncline.core.state_rows import Filter, StateListing, StateResource
 
 Result = TypeVar("Result")
+
+logger = logging.getLogger("syncline")
 
 RECORD_WAIT_S = 10.0
 """Seconds to wait for the record of a named actor, which is stored right after its name."""
@@ -109,9 +112,7 @@ class ClusterEngine(Engine):
     def register_serializer(
         self, cls: type, serializer: Callable[[Any], Any], deserializer: Callable[[Any], Any]
     ) -> None:
-        ray_serialization.register_serializer(
-            cls, serializer=serializer, deserializer=deserializer
-        )
+        ray_serialization.register_serializer(cls, serializer=serializer, deserializer=deserializer)
 
     def deregister_serializer(self, cls: type) -> None:
         ray_serialization.deregister_serializer(cls)
@@ -393,8 +394,10 @@ class ClusterEngine(Engine):
         self._items.next_item(handles.find(generator.id), on_arrival)
 
     def free(self, refs: Sequence[AnyRef]) -> None:
-        self._connection.check()
-        ray._private.internal_api.free([ray_ref(ref) for ref in refs])
+        logger.warning(
+            "`internal.free` has no effect on a cluster, because Ray 2.60 frees a value when its "
+            "last reference is gone: drop the references, for example with `del`"
+        )
 
     # -- placement groups
 

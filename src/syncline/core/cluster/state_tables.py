@@ -34,6 +34,9 @@ _HELD = (
 )
 """Ray's `reference_type` by field that is set, the first that applies."""
 
+_CALL = ".call:"
+"""Part of the names of methods in Ray's tables: the shell of actors has one method for each."""
+
 Message = Any
 """A message of Ray."""
 
@@ -108,7 +111,7 @@ def _tasks() -> Iterator[StateRow]:
             "job_id": event.job_id.hex(),
             "actor_id": info.actor_id.hex() or None,
             "type": kind,
-            "func_or_class_name": info.func_or_class_name,
+            "func_or_class_name": info.func_or_class_name.replace(_CALL, "."),
             "parent_task_id": info.parent_task_id.hex(),
             "node_id": updates.node_id.hex() or None,
             "worker_id": updates.worker_id.hex() or None,
@@ -139,8 +142,15 @@ def _last(times: dict[str, int]) -> str:
 
 
 def _objects() -> Iterator[StateRow]:
-    reply = internal_api.get_memory_info_reply(ray._private.state.state)
-    for worker in reply.node_stats.core_workers_stats:
+    workers = [
+        worker
+        for node in ray.nodes()
+        if node["Alive"]
+        for worker in internal_api.node_stats(
+            node["NodeManagerAddress"], node["NodeManagerPort"]
+        ).core_workers_stats
+    ]
+    for worker in workers:
         holder = {
             "type": common_pb2.WorkerType.Name(worker.worker_type),
             "pid": worker.pid,
