@@ -1,18 +1,23 @@
 """`ActorPool`: a fixed set of actors that share a stream of work.
 
-Results come in the order of submission, or as they become ready.
+Results come in the order of submission, or as they become ready. A function that returns a list of
+references, as methods with several return values do, has a list of values as its result.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 from syncline.core import api
 from syncline.core.refs import ObjectRef
+from syncline.exceptions import ActorDiedError
 
 V = TypeVar("V")
+Refs = tuple[ObjectRef[Any], ...]
+"""References of one call."""
 
 Call = Callable[[Any, V], Any]
 """`(actor, value) -> reference`, for example ``lambda actor, value: actor.f.remote(value)``."""
@@ -28,9 +33,8 @@ class ActorPool(Generic[V]):
         """`actors`: handles. The pool neither creates nor kills the actors."""
         self._idle: list[Any] = list(actors)
         self._waiting: deque[tuple[Call[V], V]] = deque()
-        self._actor_of: dict[ObjectRef[Any], Any] = {}
-        self._number_of: dict[ObjectRef[Any], int] = {}
-        self._running: dict[int, ObjectRef[Any]] = {}
+        self._running: dict[int, tuple[Any, Any, Refs]] = {}
+        """Actor, result of the function, and its references, by number of the submission."""
         self._submitted = 0
         self._next_in_order = 0
 
@@ -51,16 +55,15 @@ class ActorPool(Generic[V]):
             self._waiting.append((fn, value))
             return
         actor = self._idle.pop()
-        ref = fn(actor, value)
-        if not isinstance(ref, ObjectRef):
+        result = fn(actor, value)
+        refs = tuple(result) if isinstance(result, (list, tuple)) else (result,)
+        if not refs or not all(isinstance(ref, ObjectRef) for ref in refs):
             self._idle.append(actor)
             raise TypeError(
-                f"The function of an ActorPool returned {ref!r}, but it must return one reference "
-                "per value: return the result of `actor.method.remote(value)`."
+                f"The function of an ActorPool returned {result!r}, but it must return a reference "
+                "or a list of references: return the result of `actor.method.remote(value)`."
             )
-        self._actor_of[ref] = actor
-        self._number_of[ref] = self._submitted
-        self._running[self._submitted] = ref
+        self._running[self._submitted] = (actor, result, refs)
         self._submitted += 1
 
     def has_next(self) -> bool:
@@ -86,31 +89,32 @@ class ActorPool(Generic[V]):
                 "`get_next` was called after `get_next_unordered`, which may have taken its "
                 "result: collect one batch of work with one of the two."
             )
-        ref = self._running[self._next_in_order]
-        timed_out = not self._is_ready([ref], timeout)
+        number = self._next_in_order
+        refs = self._running[number][2]
+        ready, _ = api.wait(refs, num_returns=len(refs), timeout=timeout)
+        timed_out = len(ready) < len(refs)
         if timed_out and not ignore_if_timedout:
             raise TimeoutError(
                 f"The next result of the ActorPool was not ready within {timeout} s: increase "
                 "`timeout`, or omit it."
             )
         self._next_in_order += 1
-        return self._take(ref, timed_out=timed_out)
+        return self._take(number, timed_out=timed_out)
 
     def get_next_unordered(
         self, timeout: float | None = None, ignore_if_timedout: bool = False
     ) -> Any:
         """Return the result that is ready first; arguments and errors as in `get_next`."""
         self._expect_result()
-        refs = list(self._actor_of)
-        ready = self._is_ready(refs, timeout)
-        if not ready and not ignore_if_timedout:
+        number = self._first_ready(timeout)
+        if number is None and not ignore_if_timedout:
             raise TimeoutError(
                 f"No result of the ActorPool was ready within {timeout} s: increase `timeout`, or "
                 "omit it."
             )
-        ref = ready[0] if ready else refs[0]
-        self._next_in_order = max(self._next_in_order, self._number_of[ref] + 1)
-        return self._take(ref, timed_out=not ready)
+        taken = next(iter(self._running)) if number is None else number
+        self._next_in_order = max(self._next_in_order, taken + 1)
+        return self._take(taken, timed_out=number is None)
 
     def has_free(self) -> bool:
         """Return True if an actor is idle and no value waits for one."""
@@ -122,7 +126,10 @@ class ActorPool(Generic[V]):
 
     def push(self, actor: Any) -> None:
         """Add an idle actor. Raises ValueError if the pool already contains it."""
-        if any(actor == other for other in (*self._idle, *self._actor_of.values())):
+        if any(
+            actor == other
+            for other in (*self._idle, *(busy for busy, _, _ in self._running.values()))
+        ):
             raise ValueError(f"{actor!r} is already in this ActorPool: push each actor once.")
         self._give_back(actor)
 
@@ -130,31 +137,54 @@ class ActorPool(Generic[V]):
         if not self.has_next():
             raise StopIteration("The ActorPool has no more results: submit a value first.")
 
-    def _is_ready(self, refs: list[ObjectRef[Any]], timeout: float | None) -> list[ObjectRef[Any]]:
-        return api.wait(refs, num_returns=1, timeout=timeout)[0]
+    def _first_ready(self, timeout: float | None) -> int | None:
+        """Wait for a submission whose references are all ready; return its number, or None."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        waiting = {ref: number for number, (_, _, refs) in self._running.items() for ref in refs}
+        missing = {number: len(refs) for number, (_, _, refs) in self._running.items()}
+        while True:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            ready, _ = api.wait(list(waiting), num_returns=1, timeout=left)
+            if not ready:
+                return None
+            number = waiting.pop(ready[0])
+            missing[number] -= 1
+            if not missing[number]:
+                return number
 
-    def _take(self, ref: ObjectRef[Any], *, timed_out: bool) -> Any:
-        self._forget(ref)
+    def _take(self, number: int, *, timed_out: bool) -> Any:
+        actor, result, _ = self._running.pop(number)
         if timed_out:
+            self._give_back(actor)
             raise TimeoutError(
-                f"A result of the ActorPool was not ready in time and is discarded: {ref!r}."
+                f"A result of the ActorPool was not ready in time and is discarded: {result!r}."
             )
-        return api.get(ref)
+        try:
+            value = api.get(result)
+        except ActorDiedError:  # the others take its share
+            self._submit_waiting()
+            raise
+        except BaseException:
+            self._give_back(actor)
+            raise
+        self._give_back(actor)
+        return value
 
     def _give_back(self, actor: Any) -> None:
         self._idle.append(actor)
-        if self._waiting:
+        self._submit_waiting()
+
+    def _submit_waiting(self) -> None:
+        if self._waiting and self._idle:
             self.submit(*self._waiting.popleft())
 
-    def _forget(self, ref: ObjectRef[Any]) -> None:
-        del self._running[self._number_of.pop(ref)]
-        self._give_back(self._actor_of.pop(ref))
-
     def _map(self, fn: Call[V], values: Iterable[V], take: Callable[[], Any]) -> Iterator[Any]:
-        while self.has_next():  # results of earlier calls
-            ref = next(iter(self._actor_of))
-            api.wait([ref], num_returns=1)
-            self._forget(ref)
+        while self._running:  # results of earlier calls
+            number = next(iter(self._running))
+            actor, _, refs = self._running[number]
+            api.wait(refs, num_returns=len(refs))
+            del self._running[number]
+            self._give_back(actor)
         self._next_in_order = self._submitted
         for value in values:
             self.submit(fn, value)

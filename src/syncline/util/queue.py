@@ -33,6 +33,12 @@ class _QueueActor:
     async def qsize(self) -> int:
         return self._items.qsize()
 
+    async def empty(self) -> bool:
+        return self._items.empty()
+
+    async def full(self) -> bool:
+        return self._items.full()
+
     async def put(self, item: Any, timeout: float | None) -> None:
         try:
             await asyncio.wait_for(self._items.put(item), timeout)
@@ -46,6 +52,9 @@ class _QueueActor:
             return await asyncio.wait_for(self._items.get(), timeout)
         except asyncio.TimeoutError:
             raise Empty(f"The queue stayed empty for {timeout} s.") from None
+
+    async def get_nowait(self) -> Any:
+        return (await self.get_nowait_batch(1))[0]
 
     async def put_nowait(self, item: Any) -> None:
         await self.put_nowait_batch([item])
@@ -120,11 +129,11 @@ class Queue:
         Raises:
             Empty: There was no item in time.
         """
-        return self._get(self._get_call(block, timeout), batch=not block)
+        return self._get(self._get_call(block, timeout))
 
     async def get_async(self, block: bool = True, timeout: float | None = None) -> Any:
         """Take the oldest item like `get`, as a coroutine."""
-        return await self._await(self._get_call(block, timeout), batch=not block)
+        return await self._await(self._get_call(block, timeout))
 
     def put_nowait(self, item: Any) -> None:
         """Append an item without waiting. Raises `Full`."""
@@ -173,24 +182,22 @@ class Queue:
     def _get_call(self, block: bool, timeout: float | None) -> Any:
         _check_timeout(timeout)
         if not block:
-            return self.actor.get_nowait_batch.remote(1)
+            return self.actor.get_nowait.remote()
         return self.actor.get.remote(timeout)
 
     @staticmethod
-    def _get(ref: Any, *, batch: bool = False) -> Any:
+    def _get(ref: Any) -> Any:
         try:
-            value = api.get(ref)
+            return api.get(ref)
         except (Empty, Full) as error:
             raise _plain(error) from None
-        return value[0] if batch else value
 
     @staticmethod
-    async def _await(ref: Any, *, batch: bool = False) -> Any:
+    async def _await(ref: Any) -> Any:
         try:
-            value = await ref
+            return await ref
         except (Empty, Full) as error:
             raise _plain(error) from None
-        return value[0] if batch else value
 
     def __repr__(self) -> str:
         return f"Queue(maxsize={self.maxsize})"

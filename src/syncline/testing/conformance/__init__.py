@@ -47,7 +47,7 @@ from syncline.testing.conformance.suite import EngineOptions, EngineTraits, Suit
 from syncline.testing.conformance.tasks import NestedTasks, ParallelTasks, Retries, Tasks
 from syncline.testing.conformance.terminating import Terminating
 from syncline.testing.conformance.torch_collectives import Collectives
-from syncline.testing.conformance.utilities import ActorPools, Queues
+from syncline.testing.conformance.utilities import ActorPools, PoolsOfMortals, Queues
 
 __all__ = ["SUITES", "EngineTraits", "Suite", "tests_for", "tests_for_engine"]
 
@@ -83,6 +83,7 @@ SUITES: tuple[type[Suite], ...] = (
     Graphs,
     AwaitedGraphs,
     ActorPools,
+    PoolsOfMortals,
     Queues,
     ProcessPools,
     JoblibBackends,

@@ -97,6 +97,69 @@ class ActorPools(Suite):
             pool.get_next(timeout=0.01, ignore_if_timedout=True)
         assert not pool.has_next()
 
+    def test_a_call_with_a_timeout_may_be_repeated(self) -> None:
+        @syncline.remote
+        class Gate:
+            def __init__(self) -> None:
+                self._open = asyncio.Event()
+
+            async def wait(self) -> str:
+                await self._open.wait()
+                return "open"
+
+            async def open(self) -> None:
+                self._open.set()
+
+        gate = Gate.remote()
+        for method in ("get_next", "get_next_unordered"):
+            pool: ActorPool[None] = ActorPool([gate])
+            pool.submit(lambda actor, _: actor.wait.remote(), None)
+            if method == "get_next":
+                for _ in range(2):
+                    with pytest.raises(TimeoutError):
+                        pool.get_next_unordered(timeout=0.01)
+                    with pytest.raises(TimeoutError):
+                        pool.get_next(timeout=0.01)
+                gate.open.remote()
+            assert getattr(pool, method)(timeout=60) == "open"
+
+    def test_function_may_return_several_references(self) -> None:
+        @syncline.remote
+        class Divider:
+            @syncline.method(num_returns=2)
+            def divide(self, x: int) -> tuple[int, int]:
+                return divmod(x, 3)
+
+        pool: ActorPool[int] = ActorPool([Divider.remote(), Divider.remote()])
+        expected = [list(divmod(x, 3)) for x in range(5)]
+        assert list(pool.map(lambda actor, x: actor.divide.remote(x), range(5))) == expected
+        unordered = pool.map_unordered(lambda actor, x: actor.divide.remote(x), range(5))
+        assert sorted(unordered) == sorted(expected)
+
+
+class PoolsOfMortals(Suite):
+    """A pool whose actors die."""
+
+    needs = ("processes",)
+
+    def test_actor_that_died_gets_no_more_work(self) -> None:
+        pool: ActorPool[int] = ActorPool([Doubler.remote(), Doubler.remote()])
+        actor = pool.pop_idle()
+        pool.push(actor)
+        pool.submit(_double, 1)
+        assert pool.get_next() == 2
+        syncline.kill(actor)
+        for value in range(2):
+            pool.submit(_double, value)
+        failed = 0
+        while pool.has_next():
+            try:
+                pool.get_next_unordered(timeout=60)
+            except syncline.exceptions.ActorDiedError:
+                failed += 1
+        assert failed == 1
+        assert list(pool.map(_double, range(4))) == [0, 2, 4, 6]
+
 
 class Queues(Suite):
     """A queue in an actor."""
@@ -181,4 +244,14 @@ class Queues(Suite):
         actor = queue.actor
         queue.shutdown(force=True)
         with pytest.raises(syncline.exceptions.RayActorError):
-            get(actor.qsize.remote())
+            get(actor.empty.remote())
+
+    def test_queue_that_is_shut_down_finishes_its_calls(self) -> None:
+        queue = Queue()
+        actor = queue.actor
+        queue.put(1)
+        queue.shutdown()
+        assert queue.actor is None
+        queue.shutdown()
+        with pytest.raises(syncline.exceptions.RayActorError):
+            get(actor.full.remote())
