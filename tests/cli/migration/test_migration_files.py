@@ -106,6 +106,15 @@ def test_notes_give_the_cell_and_the_line_in_it(migrate) -> None:
     ]
 
 
+def test_marks_stand_once_in_their_cells(migrate) -> None:
+    migration = migrate(notebook("import ray\nray.nonsense\nx = 1", "%time x\nray.other()"))
+    mark = "# TODO(syncline migrate): syncline has no `syncline."
+    assert sources(migration.content) == [
+        f"import syncline\n{mark}nonsense`\nsyncline.nonsense\nx = 1",
+        f"%time x\n{mark}other`\nsyncline.other()",
+    ]
+
+
 @pytest.mark.parametrize("raw", ["import ray", '{"ray": 1}', '{"worksheets": "ray"}', '["ray"]'])
 def test_other_json_is_an_error(migrate, raw: str) -> None:
     (error,) = migrate(raw).errors

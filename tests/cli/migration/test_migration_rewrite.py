@@ -1,11 +1,11 @@
-"""Edits and notes of one module: names by scope, imports that stay, strings, unchanged bytes."""
+"""Edits and notes of one module: names by scope, marks, strings, unchanged bytes."""
 
 import re
 import textwrap
 
 import pytest
 
-from syncline.cli.migration.rewrite import Unparsable, apply, examine
+from syncline.cli.migration.rewrite import MARK, Unparsable, apply, examine
 
 
 def migrated(program: str) -> str:
@@ -161,12 +161,12 @@ def test_import_in_a_class_keeps_the_attribute_name() -> None:
 
 def test_names_in_string_annotations_are_renamed() -> None:
     before = (
-        'import ray\ndef f(x: "list[ray.Ref]", y: "ray") -> \'ray.actor.Handle\': ...\n'
+        'import ray\ndef f(x: "list[ray.ObjectRef]", y: "ray") -> \'ray.actor.ActorHandle\': ...\n'
         'z: Literal["ray"] = "ray"\n'
     )
     after = (
-        'import syncline\ndef f(x: "list[syncline.Ref]", y: "syncline")'
-        ' -> \'syncline.actor.Handle\': ...\nz: Literal["ray"] = "ray"\n'
+        'import syncline\ndef f(x: "list[syncline.ObjectRef]", y: "syncline")'
+        ' -> \'syncline.actor.ActorHandle\': ...\nz: Literal["ray"] = "ray"\n'
     )
     assert migrated(before.replace("\nz", "\nfrom typing import Literal\nz")) == after.replace(
         "\nz", "\nfrom typing import Literal\nz"
@@ -214,38 +214,97 @@ def test_all_other_bytes_stay_with_every_kind_of_line_end(program: str) -> None:
     assert migrated(program) == after
 
 
-def test_missing_names_are_noted_at_each_use_and_their_imports_stay() -> None:
+def test_missing_names_are_noted_and_marked_at_each_use() -> None:
     program = textwrap.dedent("""\
         import ray
         import ray.widgets.algorithms.ppo
-        from ray.util.multiprocessing import Pool
+        from ray.util.spark import setup_ray_cluster
         from ray import workflow, tune
 
         ray.init()
         ray.widgets.algorithms.ppo.PPO()
-        ray.workflow.run(None)
+        if ray.is_initialized():
+            ray.workflow.run(None)
         tune.Tuner.nonsense
         """)
     after = migrated(program)
-    assert after == program.replace("import ray\n", "import syncline\n").replace(
-        "from ray import", "from syncline import"
-    ).replace("ray.init", "syncline.init").replace("ray.workflow", "syncline.workflow")
+    assert without_marks(after) == re.sub(r"\bray\b", "syncline", program)
     assert noted(program) == [
         (2, "ray.widgets", "no counterpart"),
-        (3, "ray.util.multiprocessing", "no counterpart"),
+        (3, "ray.util.spark", "no counterpart"),
         (4, "ray.workflow", "no counterpart"),
         (7, "ray.widgets", "no counterpart"),
-        (8, "ray.workflow", "no counterpart"),
-        (9, "ray.tune.Tuner.nonsense", "no counterpart"),
+        (9, "ray.workflow", "no counterpart"),
+        (10, "ray.tune.Tuner.nonsense", "no counterpart"),
     ]
-    assert "`syncline.util.ActorPool`" in messages(program)
+    marks = re.findall(rf"^( *){re.escape(MARK)} syncline has no `([\w.]+)`", after, re.MULTILINE)
+    assert marks == [
+        ("", "syncline.widgets"),
+        ("", "syncline.util.spark"),
+        ("", "syncline.workflow"),
+        ("", "syncline.widgets"),
+        ("    ", "syncline.workflow"),
+        ("", "syncline.tune.Tuner.nonsense"),
+    ]
+    spark = messages(program).splitlines()[1]
+    assert " ".join(spark.split()[:12]) in after.replace("\n#  ", "")  # the advice
+    assert max(map(len, after.splitlines())) <= 100
     assert migrated(after) == after
+
+
+def without_marks(text: str) -> str:
+    return re.sub(rf"(?m)^[ \t]*{re.escape(MARK)}.*\n([ \t]*#   .*\n)*", "", text)
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_marks_stand_above_statements_of_every_kind(newline: str) -> None:
+    program = textwrap.dedent("""\
+        class A:
+        \tdef f(self):
+        \t\tif x: ray.workflow.run(1)
+        \t\telif ray.nonsense(): pass
+        \t\tx = \"\"\"
+        text \"\"\" + ray.nonsense(
+        \t\t\tray.foo); y = \\
+        \t\t\tray.bar
+        @ray.nonsense
+        def g(a: "ray.foo.Bar" = ray.bar): return ray.foo
+        try:
+        \timport ray.cross_language as other
+        except ImportError:
+        \tray = importlib.import_module("ray.llm")
+        """)
+    program = ("import ray\n" + program).replace("\n", newline)
+    after = migrated(program)
+    compile(after, "program", "exec")
+    assert after.count(newline) == after.count("\n")
+    rest = without_marks(after.replace(newline, "\n"))
+    assert re.sub(r"\bsyncline( as ray)?\b", "ray", rest) == program.replace(newline, "\n")
+    assert not re.search(r"(?m)^\s*(import|from) ray\b", rest)
+
+
+def test_nothing_imports_ray_after_the_conversion() -> None:
+    program = textwrap.dedent("""\
+        import ray
+        from ray.util.client import nonsense
+        import ray.llm
+
+        if not ray.util.client.ray.is_there():
+            ray.init()
+        """)
+    after = migrated(program)
+    assert not re.search(r"(?m)^\s*(import|from) ray\b", after)
+    assert (
+        f"{MARK} syncline has no `syncline.util.client.ray.is_there`: use\n#   "
+        '`syncline.init(address="ray://host:10001")`\nif not syncline' in after
+    )
+    assert noted("import ray\nray.util.client.ray.is_connected()\n") == []
 
 
 def test_note_gives_the_public_path_of_a_name() -> None:
     program = "from ray.train.torch.torch_trainer import TorchTrainer\n"
-    assert migrated(program) == program
     assert "use `syncline.train.torch.TorchTrainer`" in messages(program)
+    assert "`syncline.train.torch.TorchTrainer`\nfrom syncline" in migrated(program)
 
 
 def test_unknown_arguments_are_noted() -> None:

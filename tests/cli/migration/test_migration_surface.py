@@ -20,7 +20,8 @@ from syncline.cli.migration.surface import Missing, find, unknown_arguments, var
         "ray.train.RunConfig.name",
         "ray.exceptions.RayTaskError",
         "ray.util.queue.Queue",
-        "ray.remote.anything",
+        "ray.train.RunConfig.name.anything",
+        "ray.util.client.ray.is_connected",
     ],
 )
 def test_existing_names_are_found(name: str) -> None:
@@ -30,7 +31,9 @@ def test_existing_names_are_found(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "missing"),
     [
-        ("ray.util.multiprocessing.Pool", "ray.util.multiprocessing"),
+        ("ray.util.spark.setup_ray_cluster", "ray.util.spark"),
+        ("ray.util.client.ray.nonsense", "ray.util.client.ray.nonsense"),
+        ("ray.get.nonsense", "ray.get.nonsense"),
         ("ray.tune.Tuner.nonsense", "ray.tune.Tuner.nonsense"),
         ("ray.data.np.array", "ray.data.np"),
         ("ray.dashboard.modules", "ray.dashboard"),
@@ -76,6 +79,7 @@ def test_unknown_arguments_are_found_where_the_signature_is_known() -> None:
 
 def test_remedies_are_for_missing_names_only() -> None:
     assert [name for name in remedies.REMEDIES if not isinstance(find(name), Missing)] == []
+    assert [name for name in remedies.PARTS if isinstance(find(name), Missing)] == []
     assert [name for name in remedies.DIFFERENCES if isinstance(find(name), Missing)] == []
 
 

@@ -145,7 +145,7 @@ def _migrate_notebook(path: Path, raw: str) -> Migration:
         after, start, end_line = "", at, line + cell.python.count("\n")
         for string in cell.strings:
             stop = start + len(string.text.encode())
-            inside = [edit for edit in edits if start <= edit.start and edit.end <= stop]
+            inside = [edit for edit in edits if start <= edit.start < stop]
             if inside:
                 changed = apply(
                     string.text,

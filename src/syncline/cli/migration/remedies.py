@@ -17,24 +17,13 @@ _DEBUGGER = "use `breakpoint()` with `syncline.init(local_mode=True)`"
 _SEARCHERS = "use the searchers in `syncline.tune.search`"
 
 REMEDIES = {
-    "ray._private": _INTERNAL,
-    "ray._raylet": _INTERNAL,
     "ray.air.util": _INTERNAL,
-    "ray.autoscaler": "use `syncline up` and `syncline down`; the autoscaler adds nodes on demand",
-    "ray.client": _CLIENT,
-    "ray.cluster_utils": "use `syncline.testing.clusters` to start clusters in tests",
     "ray.cpp_function": _LANGUAGES,
     "ray.cross_language": _LANGUAGES,
-    "ray.dag": "pass the references that tasks return to other tasks",
     "ray.dashboard": "use `syncline dashboard` to see runs and clusters",
-    "ray.data.extensions": "ndarrays are stored as `pyarrow.fixed_shape_tensor` automatically",
     "ray.data.llm": _RAY_ONLY,
-    "ray.experimental.state": _STATE,
-    "ray.experimental.tqdm_ray": "use tqdm: the output of workers is shown",
-    "ray.internal": _INTERNAL,
     "ray.java_actor_class": _LANGUAGES,
     "ray.java_function": _LANGUAGES,
-    "ray.job_submission": "use `syncline submit` and `syncline jobs`, with --json in scripts",
     "ray.llm": _RAY_ONLY,
     "ray.serve.gradio_integrations": _RAY_ONLY,
     "ray.serve.llm": f"run vLLM's own server in a deployment, or {_RAY_ONLY}",
@@ -43,28 +32,24 @@ REMEDIES = {
     "ray.train.horovod": "use `syncline.train.torch.TorchTrainer`, which uses torch.distributed",
     "ray.tune.automl": _SEARCHERS,
     "ray.tune.suggest": _SEARCHERS,
-    "ray.tune.utils": _INTERNAL,
-    "ray.util.accelerators": "write the name of the accelerator as a string",
-    "ray.util.annotations": "leave it out: it only marks the stability of an API",
-    "ray.util.client": _CLIENT,
-    "ray.util.collective": "use `torch.distributed` or `syncline.train.collective`",
-    "ray.util.connect": _CLIENT,
-    "ray.util.disconnect": "use `syncline.shutdown()`",
-    "ray.util.inspect_serializability": "leave it out: pickling errors name the object at fault",
-    "ray.util.iter": "use `syncline.data`",
-    "ray.util.joblib": f"{_TASKS}, or a backend of joblib",
-    "ray.util.metrics": "use `train.report`; `syncline dashboard` has an endpoint for Prometheus",
-    "ray.util.multiprocessing": _TASKS,
-    "ray.util.pdb": _DEBUGGER,
-    "ray.util.register_serializer": "define `__reduce__` in the class, or use `copyreg`",
-    "ray.util.rpdb": _DEBUGGER,
     "ray.util.spark": _RAY_ONLY,
-    "ray.util.state": _STATE,
-    "ray.util.tracing": "use `syncline profile` to see where a worker spends its time",
-    "ray.worker": _INTERNAL,
-    "ray.workflow": "use checkpoints: `syncline.train` and `syncline.tune` resume from them",
+    "ray.workflow": "pass references from task to task; `train` and `tune` resume from checkpoints",
 }
 """Advice by prefix of the dotted name; the longest prefix applies."""
+
+PARTS = {
+    "ray._common": _INTERNAL,
+    "ray._private": _INTERNAL,
+    "ray._raylet": _INTERNAL,
+    "ray.autoscaler": "use `syncline up` and `syncline down`; the autoscaler adds nodes on demand",
+    "ray.experimental": _INTERNAL,
+    "ray.internal": _INTERNAL,
+    "ray.tune.utils": _INTERNAL,
+    "ray.util.client": _CLIENT,
+    "ray.util.state": _STATE,
+    "ray.worker": _INTERNAL,
+}
+"""Advice for what is missing in packages of which syncline has the names that programs use."""
 
 DIFFERENCES = {
     "ray.__version__": "this becomes syncline's version: do not compare it with versions of Ray"
@@ -114,4 +99,5 @@ def remedy(name: str) -> str | None:
     """Return advice for a dotted name of Ray; None if there is none."""
     parts = name.split(".")
     prefixes = (".".join(parts[:count]) for count in range(len(parts), 1, -1))
-    return next((REMEDIES[prefix] for prefix in prefixes if prefix in REMEDIES), None)
+    table = {**PARTS, **REMEDIES}
+    return next((table[prefix] for prefix in prefixes if prefix in table), None)

@@ -2,8 +2,8 @@
 
 `import ray` becomes `import syncline`, and the names that refer to it follow. It becomes
 `import syncline as ray` if the same scope binds `ray` to something else, or if the module uses the
-name `syncline` itself. An import stays unchanged if syncline has none of its names, so that the
-program still shows what it needs.
+name `syncline` itself. Names that syncline lacks are renamed too, so that the program never imports
+both libraries, and a comment above the statement says what to use instead.
 
 Strings change where a function takes them as names of modules. Environment variables and command
 lines are only noted. Docstrings and other text are left alone.
@@ -12,6 +12,7 @@ lines are only noted. Docstrings and other text are left alone.
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
@@ -71,6 +72,8 @@ _RLLIB_COMMAND = re.compile(
 )
 _INSTALL = re.compile(r"\bpip3? install\b.*?(?<![\w./-])(ray)(?![\w.-])")
 
+MARK = "# TODO(syncline migrate):"
+"""Begin of the comments above statements with names that syncline lacks."""
 NoteKind = Literal["no counterpart", "argument", "environment", "command", "look"]
 
 
@@ -79,7 +82,10 @@ class Unparsable(ValueError):
 
 
 class Edit(NamedTuple):
-    """Replacement of the bytes `start` to `end` of a UTF-8 text. Each begins at the word `ray`."""
+    """Replacement of the bytes `start` to `end` of a UTF-8 text.
+
+    Each begins at the word `ray`, or inserts a comment above a statement.
+    """
 
     start: int
     end: int
@@ -109,8 +115,6 @@ class _Import(NamedTuple):
     """Dotted name in the statement."""
     is_ray: bool
     """True if the statement binds the name `ray` without `as`."""
-    stays: bool
-    """True if syncline has no counterpart."""
 
 
 def apply(text: str, edits: Iterable[Edit]) -> str:
@@ -148,6 +152,7 @@ def examine(text: str) -> tuple[list[Edit], list[Note]]:
         examiner = _Examiner(MetadataWrapper(module, unsafe_skip_copy=True))
         module.visit(examiner)
         examiner.resolve_names()
+        marks = examiner.marks()
     except libcst.ParserSyntaxError as error:
         raise Unparsable(f"line {error.raw_line}: {error.message}") from None
     except RecursionError:
@@ -165,7 +170,8 @@ def examine(text: str) -> tuple[list[Edit], list[Note]]:
             raise Unparsable("form feeds or comments would not survive the conversion")
         shift = {start: at - start for start, at in zip(starts, originals, strict=True)}
         edits = [Edit(start + shift[start], end + shift[start], new) for start, end, new in edits]
-    return edits, sorted(examiner.notes)
+        marks = []  # their places are not words, whose shift is known
+    return sorted([*edits, *marks]), sorted(examiner.notes)
 
 
 class _Examiner(libcst.CSTVisitor):
@@ -173,14 +179,17 @@ class _Examiner(libcst.CSTVisitor):
 
     def __init__(self, wrapper: MetadataWrapper) -> None:
         super().__init__()
+        self._code = wrapper.module.bytes
+        self._newline = wrapper.module.default_newline
         self._spans = wrapper.resolve(ByteSpanPositionProvider)
         self._positions = wrapper.resolve(PositionProvider)
         self._parents = wrapper.resolve(ParentNodeProvider)
         self._scope_of = wrapper.resolve(ScopeProvider)
         self._imports: dict[libcst.CSTNode, _Import] = {}  # by the node that binds the name
         self._exports_ray = False
-        # Scopes in which `ray` is renamed, with the names that are imported there and stay.
-        self._renamed: dict[Scope, list[str]] = {}
+        self._renamed: set[Scope] = set()  # those in which `ray` becomes `syncline`
+        # Comments to insert, by the statement that they stand above.
+        self._marks: dict[libcst.CSTNode, dict[str, None]] = {}
         self.edits: set[Edit] = set()
         self.notes: set[Note] = set()
 
@@ -191,13 +200,12 @@ class _Examiner(libcst.CSTVisitor):
             name = _name(alias.name)
             if not _is_below(name, RAY):
                 continue
-            stays = isinstance(self._look_up(alias.name, name), Missing)
+            self._look_up(alias.name, name)
             if alias.asname is None:
-                self._imports[alias.name] = _Import(RAY, alias.name, True, stays)
+                self._imports[alias.name] = _Import(RAY, alias.name, True)
             else:
-                self._imports[alias.asname.name] = _Import(name, alias.name, False, stays)
-                if not stays:
-                    self._replace(_root(alias.name))
+                self._imports[alias.asname.name] = _Import(name, alias.name, False)
+                self._replace(_root(alias.name))
 
     def visit_ImportFrom(self, node: libcst.ImportFrom) -> None:
         aliases = () if isinstance(node.names, libcst.ImportStar) else node.names
@@ -207,14 +215,12 @@ class _Examiner(libcst.CSTVisitor):
                 self._note(node, RAY, "look", OTHER_IMPORT)
             return
         names = [f"{module}.{alias.evaluated_name}" for alias in aliases]
-        stays = all(
-            isinstance(self._look_up(node.module, name), Missing) for name in names or [module]
-        )
+        for name in names or [module]:
+            self._look_up(node.module, name)
         for alias, name in zip(aliases, names, strict=True):
             bound = alias.asname.name if alias.asname else alias.name
-            self._imports[bound] = _Import(name, node.module, False, stays)
-        if not stays:
-            self._replace(_root(node.module))
+            self._imports[bound] = _Import(name, node.module, False)
+        self._replace(_root(node.module))
 
     # -- strings
 
@@ -248,11 +254,8 @@ class _Examiner(libcst.CSTVisitor):
 
     def _rename_strings(self, values: Sequence[libcst.BaseExpression]) -> None:
         for value in values:
-            if (
-                isinstance(value, libcst.SimpleString)
-                and _DOTTED.fullmatch(value.raw_value)
-                and not isinstance(self._look_up(value, value.raw_value), Missing)
-            ):
+            if isinstance(value, libcst.SimpleString) and _DOTTED.fullmatch(value.raw_value):
+                self._look_up(value, value.raw_value)
                 self._replace(value, len(value.prefix + value.quote))
 
     def visit_List(self, node: libcst.List | libcst.Tuple) -> None:
@@ -311,7 +314,7 @@ class _Examiner(libcst.CSTVisitor):
             for node in nodes
             if node in self._imports and self._imports[node].is_ray
         ]
-        if all(each.stays for each in imports):
+        if not imports:
             return
         set_to_none = [node for node in nodes if self._is_set_to_none(node)]
         if (
@@ -325,10 +328,9 @@ class _Examiner(libcst.CSTVisitor):
                 text = f"{OURS} as {RAY}" + (f", {name}" if name != OURS else "")
                 self.edits.add(Edit(span.start, span.start + span.length, text))
             return
-        self._renamed[scope] = [_name(each.module) for each in imports if each.stays]
+        self._renamed.add(scope)
         for each in imports:
-            if not each.stays:
-                self._replace(_root(each.module))
+            self._replace(_root(each.module))
         for node in set_to_none:
             self._replace(node)
 
@@ -359,7 +361,7 @@ class _Examiner(libcst.CSTVisitor):
             for match in _ANNOTATION.finditer(root.raw_value) if imported.is_ray else ():
                 before = root.prefix + root.quote + root.raw_value[: match.start()]
                 self._look_up(root, match.group())
-                self._rename(root, len(before.encode()), match.group(), scope)
+                self._rename(root, len(before.encode()), scope)
             return
         top: libcst.CSTNode = root
         name = imported.target
@@ -372,11 +374,10 @@ class _Examiner(libcst.CSTVisitor):
                 message = f"`{ours(name)}` has no argument `{keyword}`: leave it out"
                 self._note(root, f"{name}({keyword}=…)", "argument", message)
         if imported.is_ray:
-            self._rename(root, 0, name, scope)
+            self._rename(root, 0, scope)
 
-    def _rename(self, node: libcst.CSTNode, offset: int, name: str, scope: Scope) -> None:
-        stays = self._renamed.get(scope)
-        if stays is not None and not any(_is_below(name, each) for each in stays):
+    def _rename(self, node: libcst.CSTNode, offset: int, scope: Scope) -> None:
+        if scope in self._renamed:
             self._replace(node, offset)
 
     # -- shared
@@ -393,7 +394,31 @@ class _Examiner(libcst.CSTVisitor):
                 hint = found.remedy or remedy(name)
             message = f"syncline has no `{ours(found.name)}`" + (f": {hint}" if hint else "")
             self._note(node, found.name, "no counterpart", message)
+            self._marks.setdefault(self._statement(node), {})[message] = None
         return found
+
+    def _statement(self, node: libcst.CSTNode) -> libcst.CSTNode:
+        """Return the innermost statement around a node that begins a line."""
+        while not (
+            isinstance(node, libcst.SimpleStatementLine | libcst.BaseCompoundStatement)
+            and not self._line_before(node).strip()  # "el" before the `if` of an `elif`
+        ):
+            node = self._parents[node]
+        return node
+
+    def _line_before(self, node: libcst.CSTNode) -> str:
+        """Return the text between the begin of the line and a node."""
+        before = self._code[: self._spans[node].start]
+        return before[before.rfind(b"\n") + 1 :].decode()
+
+    def marks(self) -> list[Edit]:
+        """Return comments above the statements with names that syncline lacks."""
+        edits = []
+        for node, messages in self._marks.items():
+            start, end = self._spans[node].start, self._newline + self._line_before(node)
+            lines = [line for message in sorted(messages) for line in _comment(message)]
+            edits.append(Edit(start, start, "".join(line + end for line in lines)))
+        return edits
 
     def _note(self, node: libcst.CSTNode, name: str, kind: NoteKind, message: str) -> None:
         self.notes.add(Note(self._line(node), name, kind, message))
@@ -419,6 +444,12 @@ def _text(node: libcst.BaseExpression) -> str:
 
 def _is_below(name: str, package: str) -> bool:
     return name == package or name.startswith(package + ".")
+
+
+def _comment(message: str) -> list[str]:
+    """Return the lines of a comment, for files of any encoding."""
+    text = message.replace("…", "...").encode("ascii", "replace").decode()
+    return textwrap.wrap(text, 88, initial_indent=f"{MARK} ", subsequent_indent="#   ")
 
 
 def _root(node: libcst.CSTNode) -> libcst.CSTNode:

@@ -1,8 +1,8 @@
 """Which of Ray's names syncline has, by looking them up in the installed package.
 
-Attributes are looked up in modules and classes; any name below a function or another object is
-taken to exist. If a module of syncline needs a library that is not installed here, its source tells
-which names it defines.
+Attributes are looked up in modules, classes and other objects; any name below an annotated field
+is taken to exist. If a module of syncline needs a library that is not installed here, its source
+tells which names it defines.
 """
 
 from __future__ import annotations
@@ -92,8 +92,12 @@ def _look_up(name: str) -> object:
                 isinstance(value, ModuleType) and value.__name__.split(".")[0] != OURS
             ):
                 return missing  # a library or `__future__` feature that the module imports
-        else:
+        elif value is None:
             return None
+        elif not hasattr(value, part):
+            return missing
+        else:
+            value = getattr(value, part)
     return value
 
 
