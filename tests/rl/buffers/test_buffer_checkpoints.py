@@ -109,7 +109,7 @@ def test_missing_files_and_other_capacities_are_named(tmp_path):
     made = buffers()
     fill(made, Simulation(2, seed=1), 5)
     path = made.save_to_path(tmp_path / "1")
-    with pytest.raises(ValueError, match=r"has 400 rows .* this one 300"):
+    with pytest.raises(ValueError, match=r"has 400 rows .* this one has 300"):
         buffers(capacity=300).restore_from_path(path)
     for name in segments(path):
         os.remove(os.path.join(path, name))

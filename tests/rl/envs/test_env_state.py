@@ -159,5 +159,5 @@ def test_state_that_cannot_be_saved_is_reported_once(caplog):
 def test_state_of_another_environment():
     state = get_env_state(gym.wrappers.TimeLimit(Walk(), 5))
     assert state is not None
-    with pytest.raises(ValueError, match=r"made of \['TimeLimit', 'Walk'\].*made of \['Walk'\]"):
+    with pytest.raises(ValueError, match=r"\['TimeLimit', 'Walk'\].*this one has \['Walk'\]"):
         set_env_state(Walk(), state)

@@ -119,7 +119,7 @@ def test_guard_passes_results_and_attributes():
 )
 def test_wrong_results_name_environment_agent_and_value(script, message):
     env = guarded(*script)
-    with pytest.raises(EnvError, match="Environment 5 .Script; env runner 2, index 1 there") as e:
+    with pytest.raises(EnvError, match="Environment 5 .Script; env runner 2, index 1") as e:
         play(env, len(script))
     assert e.match(message)
 
@@ -280,7 +280,7 @@ def test_groups_with_single_agents_and_mistakes():
         both.step({"g": (1,)})
     with pytest.raises(ValueError, match="'a' is in the groups 'g' and 'h'"):
         script(script=[]).with_agent_groups({"g": ["a"], "h": ["a"]})
-    with pytest.raises(ValueError, match="member 'z', which is no agent"):
+    with pytest.raises(ValueError, match="member 'z', which is not an agent"):
         script(script=[]).with_agent_groups({"g": ["z"]})
 
 

@@ -166,7 +166,7 @@ def test_exception_names_environment_config_seed_and_place(mode, at):
     with pytest.raises(EnvError) as failure:
         step_often(vector, at)
     text = str(failure.value)
-    assert "Environment 7 (Counter; env runner 4, index 1 there) failed in step(" in text
+    assert "Environment 7 (Counter; env runner 4, index 1) failed in step(" in text
     assert "ZeroDivisionError: the pole is too long" in text
     assert "'fault': 'raise'" in text
     assert "last seed 20" in text
@@ -234,7 +234,7 @@ def test_environment_that_always_fails_is_given_up(monkeypatch):
     monkeypatch.setattr(env_guard, "MAX_FAILURES_IN_A_ROW", 3)
     vector = make(fault="raise", at=1, only=1, restart=True)
     vector.reset(seed=[0, 1])
-    with pytest.raises(EnvError, match="created again 3 times without a successful step"):
+    with pytest.raises(EnvError, match="recreated 3 times without a successful step"):
         step_often(vector, 10)
 
 
@@ -299,7 +299,7 @@ def test_states_of_vectors_continue_exactly(mode):
 
 def test_states_that_do_not_fit():
     vector = make(num_envs=2)
-    with pytest.raises(ValueError, match="2 environments from 3 states, of which 1"):
+    with pytest.raises(ValueError, match="2 environments from 3 states; 1 of them"):
         set_env_states(vector, [b"", None, b""])
     native = make_vector_env(Options(gym_env_vectorize_mode="vector_entry_point"), num_envs=2)
     with pytest.raises(ValueError, match="restored as a whole"):

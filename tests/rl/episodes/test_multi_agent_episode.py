@@ -135,7 +135,7 @@ def test_values_by_step_of_each_agent():
     assert episode.get_observations(slice(-2, None), env_steps=False)["b"] == [52, 54]
     assert episode.get_actions(env_steps=False)["b"] == [3, 2]
     assert episode.get_actions(slice(4, 7), "b", return_list=True) == [{"b": 1}, {}, {}]
-    with pytest.raises(ValueError, match="return_list=True needs steps of the environment"):
+    with pytest.raises(ValueError, match="return_list=True needs environment steps"):
         episode.get_actions(env_steps=False, return_list=True)
 
 

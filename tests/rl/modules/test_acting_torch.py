@@ -348,7 +348,7 @@ class Silent(TorchRLModule):
 
 def test_module_that_returns_nothing_to_act_with_is_named():
     policy = acting_policy(build(cls=Silent))
-    with pytest.raises(ValueError, match=r"Silent returned \['embeddings'\] to act with"):
+    with pytest.raises(ValueError, match=r"Silent returned \['embeddings'\] for acting"):
         policy.act(observations(), noise_for(policy), True)
 
 

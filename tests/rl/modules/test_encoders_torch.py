@@ -65,7 +65,7 @@ def test_activations_by_name():
         assert (
             len(TorchMLP(input_dim=1, hidden_layer_dims=[1], hidden_layer_activation=name).mlp) == 1
         )
-    with pytest.raises(ValueError, match="no activation 'tahn'.* mean 'tanh'"):
+    with pytest.raises(ValueError, match="Unknown activation 'tahn'.* mean 'tanh'"):
         TorchMLP(input_dim=1, hidden_layer_dims=[1], hidden_layer_activation="tahn")
 
 
@@ -140,7 +140,7 @@ def test_default_convolutions_leave_a_small_image(size):
 
 
 def test_wrong_convolutions_are_named():
-    with pytest.raises(ValueError, match=r"\[16, 4\] is no convolution"):
+    with pytest.raises(ValueError, match=r"\[16, 4\] is not a convolution"):
         catalog(IMAGE, conv_filters=[[16, 4]])
     with pytest.raises(ValueError, match="kernel \\(20, 20\\) and padding 'valid' does not fit"):
         catalog(IMAGE, conv_filters=[[16, 20, 1, "valid"]])
@@ -323,7 +323,7 @@ def test_distribution_that_fits_to_the_actions(space, size, name):
 
 
 def test_actions_without_a_distribution_name_the_remedy():
-    with pytest.raises(ValueError, match="whole numbers: use a MultiDiscrete"):
+    with pytest.raises(ValueError, match="integers: use a MultiDiscrete"):
         catalog(VECTOR, spaces.Box(0, 5, (2,), np.int64)).get_action_dist_cls()
     with pytest.raises(ValueError, match="`action_dist_cls` in the `setup`"):
         catalog(VECTOR, spaces.Text(3)).get_action_dist_cls()

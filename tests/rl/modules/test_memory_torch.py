@@ -179,7 +179,7 @@ def test_recurrent_settings():
     assert (layer.bias_ih_l0 == 0).all()
     with pytest.raises(ValueError, match="`recurrent_layer_type='rnn'`"):
         RecurrentEncoderConfig(recurrent_layer_type="rnn").build()
-    with pytest.raises(ValueError, match=r"needs vectors, not inputs of the shape \(4, 4\)"):
+    with pytest.raises(ValueError, match=r"needs vectors, not inputs of shape \(4, 4\)"):
         RecurrentEncoderConfig(input_dims=(4, 4)).build()
 
 

@@ -150,7 +150,7 @@ def test_nested_observations_survive_as_columns():
 
 
 def test_unknown_readers_and_missing_data_are_named(tmp_path):
-    with pytest.raises(ValueError, match="is no reader .*Did you mean 'read_parquet'"):
+    with pytest.raises(ValueError, match="is not a reader .*Did you mean 'read_parquet'"):
         OfflineData(BCConfig().offline_data(input_="x", input_read_method="read_parqet"))
     with pytest.raises(ValueError, match=r"offline_data\(input_=…\)"):
         BCConfig().environment("CartPole-v1").validate()

@@ -1,9 +1,8 @@
 """`MultiAgentGetters`: getters and setters of the values of episodes with several agents.
 
-Indices count steps of the environment: an observation belongs to the step at which the agent got
-it; an action, its reward and further outputs of the module belong to the step at which the agent
-acted. An agent that waits has no value. With `env_steps=False`, indices count each agent's own
-steps.
+Indices count environment steps: an observation belongs to the step at which the agent received it;
+an action, its reward and other outputs of the module belong to the step at which the agent acted. A
+waiting agent has no value. With `env_steps=False`, indices count each agent's own steps.
 """
 
 from __future__ import annotations
@@ -25,27 +24,27 @@ Kind = Literal["observations", "infos", "actions", "rewards", "extra_model_outpu
 
 @dataclass(frozen=True, kw_only=True)
 class _Values:
-    """The values of one kind of an agent, with that of a step that has no end yet."""
+    """The values of one kind of an agent, including that of an incomplete step."""
 
     buffer: InfiniteLookbackBuffer
     first: int
-    """The agent's step of the buffer's first value, of the lookback or after it."""
+    """The agent's step of the first value in the buffer, including the lookback."""
     waits: bool
-    """There is a value of a step without an end."""
+    """True if there is a value of an incomplete step."""
     waiting: Item
     one_hot: bool
 
     def has(self, number: Any) -> bool:
-        """Return True if there is a value for a step of the agent."""
+        """Return True if a step of the agent has a value."""
         return number != SKIPPED and bool(number - self.first < self.count)
 
     @property
     def count(self) -> int:
-        """Number of values, with those of the lookback."""
+        """Number of values including the lookback."""
         return self.buffer.len_incl_lookback() + self.waits
 
     def at(self, number: int) -> Item:
-        """Return the value for a step of the agent."""
+        """Return the value of a step of the agent."""
         position = number - self.first
         if self.waits and position == self.count - 1:
             return self._encoded(self.waiting)
@@ -75,7 +74,7 @@ class _Values:
 
 
 class MultiAgentGetters:
-    """The part of `MultiAgentEpisode` that reads and changes values."""
+    """Getters and setters of `MultiAgentEpisode`."""
 
     id_: str
     env_t: int
@@ -103,16 +102,16 @@ class MultiAgentGetters:
         """Return observations by agent: one for an int, else a list, or arrays after `to_numpy`.
 
         Args:
-            indices: An int, a list of ints or a slice; None for all without the lookback. -1 is the
+            indices: An int, a list of ints or a slice; None for all except the lookback. -1 is the
                 last step.
             agent_ids: An agent or a collection of them; None for all.
-            env_steps: Indices count steps of the environment; False: of each agent.
+            env_steps: Indices count environment steps; if False, steps of each agent.
             neg_index_as_lookback: Negative indices count back from the start: -1 is the last step
                 of the lookback.
-            fill: Number for values out of range, and for agents that have none at a step. None
-                leaves them out.
+            fill: Number for values out of range, and for agents without a value at a step. None
+                omits them.
             one_hot_discrete: Return Discrete and MultiDiscrete parts as one-hot vectors.
-            return_list: Return a list with a dict by agent for each step of the environment.
+            return_list: Return a list with a dict by agent for each environment step.
 
         Raises:
             IndexError: An int is out of range and `fill` is None.
@@ -161,8 +160,8 @@ class MultiAgentGetters:
         one_hot_discrete: bool = False,
         return_list: bool = False,
     ) -> Any:
-        """Return actions by agent, also of agents that wait for their next observation; arguments
-        as for `get_observations`.
+        """Return actions by agent, including those of waiting agents; arguments as for
+        `get_observations`.
         """
         return self._get(
             "actions",
@@ -185,7 +184,7 @@ class MultiAgentGetters:
         fill: object = None,
         return_list: bool = False,
     ) -> Any:
-        """Return rewards by agent, each the sum from an action to the next observation; arguments
+        """Return rewards by agent, summed from each action to the next observation; arguments
         as for `get_observations`.
         """
         return self._get(
@@ -209,8 +208,8 @@ class MultiAgentGetters:
         fill: object = None,
         return_list: bool = False,
     ) -> Any:
-        """Return another output of the modules by agent, or without a key dicts of all outputs;
-        further arguments as for `get_observations`.
+        """Return another output of the modules by agent, or without `key`, dicts of all outputs;
+        other arguments as for `get_observations`.
 
         Raises:
             KeyError: No agent has this output.
@@ -241,12 +240,12 @@ class MultiAgentGetters:
         ]
 
     def get_terminateds(self) -> dict[Any, bool]:
-        """Return by agent whether it ended in a terminal state; "__all__" for the episode."""
+        """Return True by agent if it ended in a terminal state; "__all__" for the episode."""
         flags = {agent: each.is_terminated for agent, each in self.agent_episodes.items()}
         return {**flags, "__all__": self.is_terminated}
 
     def get_truncateds(self) -> dict[Any, bool]:
-        """Return by agent whether it ended for another reason; "__all__" for the episode."""
+        """Return True by agent if it ended for another reason; "__all__" for the episode."""
         flags = {agent: each.is_truncated for agent, each in self.agent_episodes.items()}
         return {**flags, "__all__": self.is_truncated}
 
@@ -262,14 +261,14 @@ class MultiAgentGetters:
         """Overwrite observations, by agent.
 
         Args:
-            new_data: By agent, one observation for an int, else as many as there are indices.
+            new_data: By agent, one observation for an int, otherwise one per index.
             at_indices: An int, a list of ints or a slice of each agent's own steps; None for all
-                without the lookback.
+                except the lookback.
             neg_index_as_lookback: Negative indices count back from the start.
 
         Raises:
-            KeyError: There is no such agent.
-            IndexError: An index is out of range, or the number of observations is another.
+            KeyError: The episode does not have the agent.
+            IndexError: An index is out of range, or the number of observations does not match.
         """
         for agent, data in new_data.items():
             self._episode_of(agent).set_observations(
@@ -346,8 +345,8 @@ class MultiAgentGetters:
         if not env_steps:
             if return_list:
                 raise ValueError(
-                    "return_list=True needs steps of the environment, but env_steps=False counts "
-                    "each agent's own. Leave one of them out."
+                    "return_list=True needs environment steps, but env_steps=False counts each "
+                    "agent's own steps. Remove one of the arguments."
                 )
             found = {
                 agent: each.by_agent_steps(indices, neg_index_as_lookback, fill)
@@ -367,7 +366,7 @@ class MultiAgentGetters:
         if fill is None and None in positions and not isinstance(indices, slice):
             raise IndexError(
                 f"There are no {kind} at {indices}: the episode {self.id_} has "
-                f"{self.env_t - self.env_t_started} steps, and {self._lookback} before them. Pass "
+                f"{self.env_t - self.env_t_started} steps and a lookback of {self._lookback}. Pass "
                 "`fill` for steps out of range."
             )
         if indices is not None and not isinstance(indices, (list, slice)):
@@ -382,7 +381,7 @@ class MultiAgentGetters:
     def _rows(
         self, values: dict[Any, _Values], positions: Sequence[int | None], fill: object
     ) -> list[dict[Any, Any]]:
-        """Return the values by agent for each position; None stands for one out of range."""
+        """Return the values by agent for each position; a position of None is out of range."""
         rows: list[dict[Any, Any]] = []
         for position in positions:
             row = {}
@@ -400,8 +399,8 @@ class MultiAgentGetters:
     def _positions(
         self, indices: Indices, neg_index_as_lookback: bool, kind: Kind
     ) -> list[int | None]:
-        """Return positions in `env_t_to_agent_t`, from the start of the lookback; None for those
-        out of range.
+        """Return positions in `env_t_to_agent_t` from the start of the lookback; None if out of out
+        of range.
         """
         size = self._lookback + self.env_t - self.env_t_started
         size += kind in ("observations", "infos")
@@ -469,7 +468,7 @@ class MultiAgentGetters:
 
 
 def _by_agent(by_name: dict[str, dict[Any, Any]]) -> dict[Any, dict[str, Any]]:
-    """Return name -> agent -> value as agent -> name -> value."""
+    """Convert name -> agent -> value to agent -> name -> value."""
     made: dict[Any, dict[str, Any]] = {}
     for name, values in by_name.items():
         for agent, value in values.items():

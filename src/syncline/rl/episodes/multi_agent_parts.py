@@ -21,9 +21,9 @@ StepSlice: TypeAlias = slice
 
 
 class MultiAgentParts(MultiAgentGetters):
-    """The part of `MultiAgentEpisode` that makes parts of episodes and joins them.
+    """Methods of `MultiAgentEpisode` that cut, slice and join parts of episodes.
 
-    `type(self)` takes the arguments of `MultiAgentEpisode`.
+    The constructor of `type(self)` takes the arguments of `MultiAgentEpisode`.
     """
 
     observation_space: Space
@@ -39,12 +39,12 @@ class MultiAgentParts(MultiAgentGetters):
 
     @property
     def is_numpy(self) -> bool:
-        """Whether the values are arrays."""
+        """True if the values are arrays."""
         return any(each.is_numpy for each in self.agent_episodes.values())
 
     @property
     def is_done(self) -> bool:
-        """Whether the episode has ended for all agents."""
+        """True if the episode has ended for all agents."""
         return self.is_terminated or self.is_truncated
 
     def __len__(self) -> int:
@@ -59,28 +59,27 @@ class MultiAgentParts(MultiAgentGetters):
         """Check that the parts of the agents' episodes have matching lengths.
 
         Raises:
-            ValueError: They have not.
+            ValueError: The lengths do not match.
         """
         for single in self.agent_episodes.values():
             single.validate()
 
     def to_numpy(self) -> Self:
         """Convert observations, actions, rewards and outputs to arrays; return the episode itself.
-        Infos stay lists.
+        Infos remain lists.
         """
         for single in self.agent_episodes.values():
             single.to_numpy()
         return self
 
     def cut(self, len_lookback_buffer: int = 0) -> Self:
-        """Return the next part of this episode, without steps: it begins with the newest
-        observations here.
+        """Return the next part of this episode, without steps; it begins with the newest
+        observations.
 
-        Steps of agents that wait end in the next part, whose lookback is long enough for them.
+        Steps of waiting agents end in the next part, whose lookback is extended to include them.
 
         Args:
-            len_lookback_buffer: Number of steps of the environment that it keeps as lookback, at
-                most those there are.
+            len_lookback_buffer: Maximum number of environment steps to keep as lookback.
 
         Raises:
             ValueError: The episode has ended, or the number is negative.
@@ -103,11 +102,11 @@ class MultiAgentParts(MultiAgentGetters):
         """Return a part of this part; `episode[a:b]` is the same.
 
         Args:
-            slice_: Steps of the environment, counted from the start of this part; negative ones
-                from its end. An agent that waits at the end has a hanging action in the part; one
-                that waits at the start begins with its next observation.
-            len_lookback_buffer: Steps before the start to keep as lookback; by default as many as
-                this part has. Limited to those there are.
+            slice_: Environment steps, counted from the start of this part; negative ones from its
+                end. An agent that waits at the end has a hanging action; an agent that waits at the
+                start begins with its next observation.
+            len_lookback_buffer: Maximum number of steps before the start to keep as lookback; by
+                default the length of this part's lookback.
 
         Raises:
             ValueError: The slice has a step other than 1.
@@ -125,14 +124,14 @@ class MultiAgentParts(MultiAgentGetters):
     def __getitem__(self, item: StepSlice) -> Self:
         if not isinstance(item, StepSlice):
             raise TypeError(
-                f"episode[{item!r}] is not defined; only slices are: episode[a:b]. For the values "
-                "of a step, use the getters, such as get_observations()."
+                f"episode[{item!r}] is not defined; use a slice, episode[a:b]. For the values of a "
+                "step, use the getters, such as get_observations()."
             )
         return self.slice(item)
 
     def _part(self, first: int, stop: int, start: int) -> Self:
-        """Return the steps from `start` to `stop`, with the lookback from `first` on; all count
-        from the start of this lookback.
+        """Return the steps from `start` to `stop` with the lookback from `first`; all are counted
+        from the start of the current lookback.
         """
         ends = stop == self._lookback + len(self)
         with_last = slice(first - self._lookback, stop + 1 - self._lookback)
@@ -178,7 +177,7 @@ class MultiAgentParts(MultiAgentGetters):
         """Append the next part of the same episode, without its lookback.
 
         Raises:
-            ValueError: `other` is no continuation of this part.
+            ValueError: `other` does not continue this part.
         """
         for fits, problem in (
             (other.id_ == self.id_, f"it belongs to the episode {other.id_}, not {self.id_}"),
@@ -215,7 +214,7 @@ class MultiAgentParts(MultiAgentGetters):
         self.validate()
 
     def _join(self, agent: AgentID, own: SingleAgentEpisode, single: SingleAgentEpisode) -> None:
-        """Append the next part of an agent's episode, perhaps after a step between both."""
+        """Append the next part of an agent's episode, and the step between both if any."""
         if single.t_started == own.t + 1 and agent in self._hanging_actions:
             self._complete(agent, single.get_observations(0), single.get_infos(0), False, False)
         own.concat_episode(single)
@@ -240,5 +239,5 @@ class MultiAgentParts(MultiAgentGetters):
 
 
 def _newest(numbers: Sequence[Any], end: int) -> int:
-    """Return the newest step of the environment at which an agent has an observation."""
+    """Return the newest environment step at which an agent has an observation."""
     return next(position for position in range(end, -1, -1) if numbers[position] != SKIPPED)

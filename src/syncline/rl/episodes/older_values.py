@@ -1,5 +1,5 @@
-"""`OlderValues`: attributes of episodes in older releases, for callbacks; `OlderMultiAgentValues`:
-those of several agents.
+"""Episode attributes of older releases, for callbacks: `OlderValues` for one agent and
+`OlderMultiAgentValues` for several.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from syncline.rl.value_types import AgentID
 
 
 class OlderValues:
-    """The part of `SingleAgentEpisode` that only callbacks from older releases use.
+    """Attributes of `SingleAgentEpisode` for callbacks from older releases.
 
-    What they store belongs to `custom_data`; numbers in `custom_metrics` get into the results.
+    Their data are stored in `custom_data`; numbers in `custom_metrics` are added to the results.
     """
 
     __slots__ = ()
@@ -21,7 +21,7 @@ class OlderValues:
 
     @property
     def custom_data(self) -> dict[Any, Any]:
-        """Data of the program; `SingleAgentEpisode` has them."""
+        """User data, defined by `SingleAgentEpisode`."""
         raise NotImplementedError
 
     @property
@@ -32,24 +32,24 @@ class OlderValues:
 
     @property
     def user_data(self) -> dict[Any, Any]:
-        """Data of the program."""
+        """User data."""
         found: dict[Any, Any] = self.custom_data.setdefault("user_data", {})
         return found
 
     @property
     def hist_data(self) -> dict[str, list[Any]]:
-        """Lists of the program."""
+        """User-defined lists."""
         found: dict[str, list[Any]] = self.custom_data.setdefault("hist_data", {})
         return found
 
     @property
     def episode_id(self) -> str:
-        """The id."""
+        """Id of the episode."""
         return self.id_
 
     @property
     def length(self) -> int:
-        """Steps so far."""
+        """Number of steps so far."""
         return len(self)  # type: ignore[arg-type]
 
     @property
@@ -78,7 +78,7 @@ class OlderValues:
 
 
 class OlderMultiAgentValues(OlderValues):
-    """The same for `MultiAgentEpisode`: the newest values are those of one agent."""
+    """The same for `MultiAgentEpisode`; methods return the newest values of one agent."""
 
     agent_episodes: dict[Any, Any]
 
@@ -91,21 +91,21 @@ class OlderMultiAgentValues(OlderValues):
         }
 
     def last_info_for(self, agent_id: AgentID = None) -> Any:
-        """Return the newest info of an agent; None if it has none."""
+        """Return the newest info of an agent, or None."""
         return self._newest_of(agent_id, "last_info_for", None)
 
     def last_observation_for(self, agent_id: AgentID = None) -> Any:
-        """Return the newest observation of an agent; None if it has none."""
+        """Return the newest observation of an agent, or None."""
         return self._newest_of(agent_id, "last_observation_for", None)
 
     last_raw_obs_for = last_observation_for
 
     def last_action_for(self, agent_id: AgentID = None) -> Any:
-        """Return the action of an agent's newest complete step; None before it."""
+        """Return the action of an agent's newest complete step, or None."""
         return self._newest_of(agent_id, "last_action_for", None)
 
     def last_reward_for(self, agent_id: AgentID = None) -> float:
-        """Return the reward of an agent's newest complete step; 0 before it."""
+        """Return the reward of an agent's newest complete step, or 0."""
         return float(self._newest_of(agent_id, "last_reward_for", 0.0))
 
     def _newest_of(self, agent_id: AgentID, method: str, otherwise: Any) -> Any:

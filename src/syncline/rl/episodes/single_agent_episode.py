@@ -30,9 +30,9 @@ Data = InfiniteLookbackBuffer | Sequence[Any] | None
 class SingleAgentEpisode(EpisodeValues, OlderValues):
     """Observations, infos, actions, rewards and outputs of the module, step by step.
 
-    An episode of n steps has n + 1 observations and infos, and n of the others: observation t, then
-    action t and reward t, then observation t + 1. Parts of one episode have the same `id_`. A part
-    may hold values from before its start, its lookback, which do not count as its steps.
+    An episode of n steps has n + 1 observations and infos, and n actions, rewards and outputs:
+    observation t, then action t and reward t, then observation t + 1. Parts of one episode have the
+    same `id_`. A part may have a lookback: values before its start that do not count as its steps.
     """
 
     __slots__ = (
@@ -77,7 +77,7 @@ class SingleAgentEpisode(EpisodeValues, OlderValues):
         module_id: str | None = None,
         multi_agent_episode_id: str | None = None,
     ) -> None:
-        """Make an episode, empty or with given steps.
+        """Create an episode, empty or with given steps.
 
         Args:
             id_: Id of the episode; by default a new one.
@@ -87,17 +87,17 @@ class SingleAgentEpisode(EpisodeValues, OlderValues):
             actions: List of actions.
             action_space: Space of the actions.
             rewards: List of rewards.
-            terminated: Whether the last step ended in a terminal state.
-            truncated: Whether the episode ended for another reason, such as a limit.
+            terminated: The last step ended in a terminal state.
+            truncated: The episode ended for another reason, such as a time limit.
             extra_model_outputs: Lists of other outputs of the module, by name.
-            t_started: Number of the first step after the lookback.
+            t_started: Index of the first step after the lookback.
             len_lookback_buffer: Number of given steps that form the lookback; "auto" for all.
             agent_id: Id of the agent.
             module_id: Id of the module that acts.
             multi_agent_episode_id: Id of the episode of all agents.
 
         Raises:
-            ValueError: The lengths do not fit together.
+            ValueError: The lengths are inconsistent.
         """
         self.id_ = id_ or uuid.uuid4().hex
         self.agent_id = agent_id
@@ -123,9 +123,9 @@ class SingleAgentEpisode(EpisodeValues, OlderValues):
         self.is_terminated = terminated
         self.is_truncated = truncated
         self.t_started = t_started or 0
-        """Number of the first step after the lookback, in the whole episode."""
+        """Index of the first step after the lookback within the whole episode."""
         self.t = len(self.rewards) + self.t_started
-        """Number of the next step in the whole episode."""
+        """Index of the next step within the whole episode."""
         self._custom_data: dict[Any, Any] = {}
         self._start_time: float | None = None
         self._last_step_time: float | None = None
@@ -136,7 +136,7 @@ class SingleAgentEpisode(EpisodeValues, OlderValues):
     # ---- adding ----
 
     def add_env_reset(self, observation: Item, infos: dict[Any, Any] | None = None) -> None:
-        """Add what `env.reset()` returned.
+        """Add the result of `env.reset()`.
 
         Raises:
             ValueError: The episode is not empty.
@@ -161,7 +161,7 @@ class SingleAgentEpisode(EpisodeValues, OlderValues):
         truncated: bool = False,
         extra_model_outputs: Mapping[str, Item] | None = None,
     ) -> None:
-        """Add an action and what `env.step()` returned for it.
+        """Add an action and the result of `env.step()`.
 
         `extra_model_outputs` are other outputs of the module for this step, by name, such as
         `action_logp`.
@@ -171,7 +171,7 @@ class SingleAgentEpisode(EpisodeValues, OlderValues):
         """
         if self.is_terminated or self.is_truncated:
             raise ValueError(
-                f"The episode {self.id_} ended at step {self.t}, but got one more step. Begin a "
+                f"The episode {self.id_} ended at step {self.t}, but got another step. Begin a "
                 "new episode after the end."
             )
         if infos is None:
@@ -208,7 +208,7 @@ class SingleAgentEpisode(EpisodeValues, OlderValues):
         """Check that observations, infos, actions, rewards and outputs have matching lengths.
 
         Raises:
-            ValueError: They have not.
+            ValueError: The lengths do not match.
         """
         lengths = {
             "observations": len(self.observations),
@@ -228,30 +228,30 @@ class SingleAgentEpisode(EpisodeValues, OlderValues):
                 for key, count in lengths.items()
             }
             raise ValueError(
-                f"The parts of the episode {self.id_} do not fit together: {counts}. An episode "
-                "needs one observation and info more than actions, rewards and other outputs."
+                f"The parts of the episode {self.id_} have inconsistent lengths: {counts}. An "
+                "episode needs one more observation and info than actions, rewards and outputs."
             )
 
     # ---- facts ----
 
     @property
     def custom_data(self) -> dict[Any, Any]:
-        """Data of the program, for example of callbacks; later parts of the episode inherit it."""
+        """User data, for example of callbacks; later parts of the episode inherit it."""
         return self._custom_data
 
     @property
     def is_reset(self) -> bool:
-        """Whether the episode has its first observation."""
+        """True if the episode has its first observation."""
         return len(self.observations) > 0
 
     @property
     def is_numpy(self) -> bool:
-        """Whether the values are arrays."""
+        """True if the values are arrays."""
         return self.rewards.finalized
 
     @property
     def is_done(self) -> bool:
-        """Whether the episode has ended."""
+        """True if the episode has ended."""
         return self.is_terminated or self.is_truncated
 
     @property
@@ -278,7 +278,7 @@ class SingleAgentEpisode(EpisodeValues, OlderValues):
         return total
 
     def get_duration_s(self) -> float:
-        """Return the seconds from the first to the last addition."""
+        """Return the seconds between the first and the last added step."""
         if self._last_step_time is None or self._start_time is None:
             return 0.0
         return self._last_step_time - self._start_time
@@ -301,7 +301,7 @@ class SingleAgentEpisode(EpisodeValues, OlderValues):
 
     def to_numpy(self) -> SingleAgentEpisode:
         """Convert observations, actions, rewards and outputs to arrays; return the episode itself.
-        Infos stay lists.
+        Infos remain lists.
         """
         self.validate()
         self.observations.finalize()
@@ -316,7 +316,7 @@ class SingleAgentEpisode(EpisodeValues, OlderValues):
         """Append the next part of the same episode, without its lookback.
 
         Raises:
-            ValueError: `other` is no continuation of this part.
+            ValueError: `other` does not continue this part.
         """
         for fits, problem in (
             (other.id_ == self.id_, f"it belongs to the episode {other.id_}, not {self.id_}"),
@@ -329,7 +329,7 @@ class SingleAgentEpisode(EpisodeValues, OlderValues):
         if not equal(other.observations[0], self.observations[-1]):
             raise ValueError(
                 f"Cannot append {other!r} to {self!r}: its first observation "
-                f"{other.observations[0]} is not the last one here, {self.observations[-1]}."
+                f"{other.observations[0]} differs from the last one, {self.observations[-1]}."
             )
         self.observations.pop()
         self.infos.pop()
@@ -353,7 +353,7 @@ class SingleAgentEpisode(EpisodeValues, OlderValues):
         self.validate()
 
     def _match_arrays(self, other: SingleAgentEpisode) -> None:
-        """Convert empty lists to arrays if the observations are arrays (`to_numpy` of no steps)."""
+        """Convert empty lists to arrays if the observations are arrays."""
         if self.observations.finalized and not self.rewards.finalized:
             self.actions = emptied(other.actions)
             self.rewards = emptied(other.rewards)
@@ -362,11 +362,10 @@ class SingleAgentEpisode(EpisodeValues, OlderValues):
             }
 
     def cut(self, len_lookback_buffer: int = 0) -> SingleAgentEpisode:
-        """Return the next part of this episode, without steps: its observation is the last one
-        here.
+        """Return the next part of this episode, without steps; it begins with the last observation.
 
         Args:
-            len_lookback_buffer: Number of steps that it keeps as lookback, at most those there are.
+            len_lookback_buffer: Maximum number of steps to keep as lookback.
 
         Raises:
             ValueError: The episode has ended, or the number is negative.
@@ -403,8 +402,8 @@ class SingleAgentEpisode(EpisodeValues, OlderValues):
 
         Args:
             slice_: Steps, counted from the start of this part; negative ones from its end.
-            len_lookback_buffer: Steps before the start to keep as lookback; by default as many as
-                this part has. Limited to those there are.
+            len_lookback_buffer: Maximum number of steps before the start to keep as lookback; by
+                default the length of this part's lookback.
         """
         start, stop, step = slice_.indices(len(self))
         stop = max(start, stop)
@@ -441,15 +440,15 @@ class SingleAgentEpisode(EpisodeValues, OlderValues):
     def __getitem__(self, item: StepSlice) -> SingleAgentEpisode:
         if not isinstance(item, StepSlice):
             raise TypeError(
-                f"episode[{item!r}] is not defined; only slices are: episode[a:b]. For the values "
-                "of a step, use the getters, such as get_observations()."
+                f"episode[{item!r}] is not defined; use a slice, episode[a:b]. For the values of a "
+                "step, use the getters, such as get_observations()."
             )
         return self.slice(item)
 
     # ---- state ----
 
     def get_state(self) -> StateDict:
-        """Return everything as plain data, for pickle or msgpack (with arrays)."""
+        """Return the episode as plain data for pickle or msgpack (with arrays)."""
         infos = self.infos.get_state()
         infos["data"] = [info or None for info in infos["data"]]
         return {
@@ -478,8 +477,8 @@ class SingleAgentEpisode(EpisodeValues, OlderValues):
 
     @staticmethod
     def from_state(state: StateDict) -> SingleAgentEpisode:
-        """Return the episode of `get_state`, also after a trip through msgpack, and of RLlib's
-        recordings.
+        """Rebuild the episode from `get_state`, also after a round trip through msgpack, or from
+        RLlib's recordings.
         """
         infos = dict(state["infos"])
         infos["data"] = [info or {} for info in infos["data"]]

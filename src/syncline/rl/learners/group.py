@@ -73,13 +73,13 @@ class LearnerGroup(Checkpointable):
         return busy_s
 
     def batch_of_rows(self, columns: dict[str, dict[str, Any]]) -> dict[str, Any]:
-        """Return rows by module id as batches for `update`."""
+        """Convert rows by module id to batches for `update`."""
         return {module_id: self._learner.batch_of_rows(rows) for module_id, rows in columns.items()}
 
     def update_on_rows(
         self, columns: dict[str, dict[str, Any]], *, timesteps: dict[str, int]
     ) -> dict[str, Any]:
-        """Take one step on rows by module id; return their errors. `reduce_metrics` reports."""
+        """Take one step on rows by module id; return their errors. Metrics: `reduce_metrics`."""
         self.weights_version += 1
         began = time.perf_counter()
         with self._threads():
@@ -92,7 +92,7 @@ class LearnerGroup(Checkpointable):
         return [self._learner.reduce_metrics()]
 
     def foreach_learner(self, func: Callable[[Any], Any], **_: object) -> list[Any]:
-        """Return what `func(learner)` returns for every learner."""
+        """Return `func(learner)` of every learner."""
         return [func(self._learner)]
 
     def get_weights(self, module_ids: Collection[str] | None = None) -> dict[str, StateDict]:
@@ -153,7 +153,7 @@ class LearnerGroup(Checkpointable):
         return (), {"config": self.config, "module_spec": self._module_spec}
 
     def shutdown(self) -> None:
-        """Release what the learner holds."""
+        """Release the resources of the learner."""
         self._learner.shutdown()
 
 

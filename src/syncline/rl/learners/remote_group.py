@@ -1,7 +1,7 @@
-"""`RemoteLearnerGroup`: several learners in other processes, as one process group of torch.
+"""`RemoteLearnerGroup`: several learners in other processes, which form a torch process group.
 
 Covered: start, updates of all learners, weights, restarts after the death of a learner. Not
-covered: how learners share a batch (`torch/remote_learner`).
+covered: the division of a batch among learners (`torch/remote_learner`).
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from syncline.train.backend import LOOPBACK, GroupPlan, choose_backend
 logger = logging.getLogger("syncline")
 
 COLLECTIVE_TIMEOUT_S = 600.0
-"""Seconds that a learner waits for the others in one operation before it fails."""
+"""Seconds that a learner waits for the others in a collective operation before it fails."""
 RESCUE_S = 60.0
-"""Seconds that a surviving learner has to answer with its state."""
+"""Seconds within which a surviving learner must return its state."""
 MAX_RESTARTS_IN_A_ROW = 3
-"""Restarts without a successful update in between after which the error is raised."""
+"""Number of restarts without a successful update after which the error is raised."""
 
 
 class RemoteLearnerGroup(LearnerGroup):
     """Learners in other processes; the modules in this process are copies for acting.
 
-    If a learner dies, all are restarted with the state before the update, which is then
-    repeated: the result is that of an undisturbed run.
+    If a learner dies, all learners are restarted with the state before the update, which is then
+    repeated. The result equals that of an undisturbed run.
 
     Args:
         config: The algorithm's options.
@@ -54,7 +54,7 @@ class RemoteLearnerGroup(LearnerGroup):
         self.weights_version = 0
         self._busy_s = 0.0
         self._sent = config.copy(copy_frozen=False)
-        if config.seed is None:  # all learners must draw the same numbers
+        if config.seed is None:  # all learners must draw the same random numbers
             self._sent.seed = int.from_bytes(os.urandom(4), "little") >> 1
         self._added: list[tuple[str, dict[str, Any]]] = []
         here = self._sent.copy(copy_frozen=False)
@@ -107,7 +107,7 @@ class RemoteLearnerGroup(LearnerGroup):
         return found
 
     def _restart(self, error: Exception) -> None:
-        """Start all learners again, with the state before the update that failed."""
+        """Restart all learners with the state before the failed update."""
         self._failures_in_row += 1
         if self._failures_in_row > MAX_RESTARTS_IN_A_ROW:
             raise error
@@ -120,7 +120,7 @@ class RemoteLearnerGroup(LearnerGroup):
             self.config.num_learners,
             "the state before the update, which is repeated"
             if state is not None
-            else "the weights that the runners have; the optimizers begin anew",
+            else "the weights of the runners and new optimizer states",
             error,
         )
         self._start()
@@ -141,7 +141,7 @@ class RemoteLearnerGroup(LearnerGroup):
         return None
 
     def _train(self, method: str, *args: object, **options: object) -> list[Any]:
-        """Call a method of all learners that trains; repeat it after a death."""
+        """Call a training method of all learners; repeat it if a learner dies."""
         self._push()
         self.weights_version += 1
         began = time.perf_counter()
@@ -158,7 +158,7 @@ class RemoteLearnerGroup(LearnerGroup):
         return found
 
     def _gather(self, refs: list[Any]) -> list[Any]:
-        """Return the values; if a process died, raise that rather than what it caused in others.
+        """Return the values; if a process died, raise its error rather than errors it caused.
 
         Raises:
             RayActorError: A learner died.
@@ -205,13 +205,13 @@ class RemoteLearnerGroup(LearnerGroup):
         return result
 
     def batch_of_rows(self, columns: dict[str, dict[str, Any]]) -> dict[str, Any]:
-        """Return rows by module id as batches for `update`."""
+        """Convert rows by module id to batches for `update`."""
         return columns
 
     def update_on_rows(
         self, columns: dict[str, dict[str, Any]], *, timesteps: dict[str, int]
     ) -> dict[str, Any]:
-        """Take one step on rows by module id; return their errors. `reduce_metrics` reports."""
+        """Take one step on rows by module id; return their errors. Metrics: `reduce_metrics`."""
         found = self._train("update_on_rows", columns, timesteps=timesteps)
         return {
             module_id: _joined(
@@ -225,7 +225,7 @@ class RemoteLearnerGroup(LearnerGroup):
         return [api.get(self._learners[0].apply.remote(_call("reduce_metrics", {})))]
 
     def foreach_learner(self, func: Callable[[Any], Any], **_: object) -> list[Any]:
-        """Return what `func(learner)` returns for every learner."""
+        """Return `func(learner)` of every learner."""
         return self._all("apply", func)
 
     # -- weights and state
@@ -272,7 +272,7 @@ class RemoteLearnerGroup(LearnerGroup):
         not_components: str | Collection[str] | None = None,
         **kwargs: Any,
     ) -> StateDict:
-        """Return the state of rank 0, which all have, and the version of the weights."""
+        """Return the state, equal on all ranks, from rank 0, and the version of the weights."""
         self._push()
         state: StateDict = {"weights_version": self.weights_version}
         if self._check_component(COMPONENT_LEARNER, components, not_components):
@@ -287,36 +287,36 @@ class RemoteLearnerGroup(LearnerGroup):
         self._local_version = -1
 
     def get_checkpointable_components(self) -> list[tuple[str, Any]]:
-        """Return the learner of this process, with the state of the others."""
+        """Return the learner of this process with the state of the remote ones."""
         self._push()
         self._learner.set_state(api.get(self._learners[0].get_state.remote()))
         self._was_handed_out = True
         return [(COMPONENT_LEARNER, self._learner)]
 
     def _push(self) -> None:
-        """Give the learners the state of the one here, which a checkpoint may have changed."""
+        """Send the state of the local learner to the others, for example after a restore."""
         if self._was_handed_out:
             self._was_handed_out = False
             self._all("set_state", api.put(self._learner.get_state()))
             self._local_version = -1
 
     def shutdown(self) -> None:
-        """End the learners."""
+        """Stop the learners."""
         for learner in self._learners:
             api.kill(learner)
         self._learners = []
 
 
 def make_learner_group(*, config: AlgorithmConfig, module_spec: MultiRLModuleSpec) -> LearnerGroup:
-    """Return the learners of a configuration: in this process, or in others."""
+    """Create the learners of a configuration, in this process or in others."""
     if config.num_remote_learners:
         return RemoteLearnerGroup(config=config, module_spec=module_spec)
     return LearnerGroup(config=config, module_spec=module_spec)
 
 
 def _joined(shares: list[np.ndarray], rows: int) -> np.ndarray:
-    """Return the errors of all rows from those of the learners' shares."""
-    whole = len(shares[0]) == rows  # a batch that is too small to be divided
+    """Combine the errors of the learners' shares to those of all rows."""
+    whole = len(shares[0]) == rows  # a batch that is too small to divide
     return shares[0] if whole else np.concatenate(shares)
 
 

@@ -1,4 +1,4 @@
-"""Modules: networks, their specifications, action distributions, acting.
+"""Modules: networks, their specifications, action distributions, and acting.
 
 Files: `apis`, `default_model_config`, `distribution`, `module_dict`, `numpy_acting`, `rl_module`,
 `torch`.

@@ -1,6 +1,6 @@
-"""`ActingPolicy`: the step from observations to actions, as env runners call it.
+"""`ActingPolicy`: computes actions from observations in env runners.
 
-Covered: the interface, the choice of an implementation, and the one for modules without framework.
+Covered: the interface, the choice of an implementation, and acting of modules without a framework.
 Not covered: `numpy_acting` (default fully connected modules) and `torch/torch_acting` (every other
 module with networks).
 """
@@ -18,14 +18,14 @@ Arrays = Any
 
 
 class ActingPolicy(Protocol):
-    """Computes the actions of N environments at once.
+    """Computes the actions of a batch of N environments.
 
-    Not thread-safe. Results depend on the weights and the arguments only: randomness comes as
-    `noise`, so that an environment's actions do not depend on its neighbours.
+    Not thread-safe. Results depend only on the weights and the arguments: all randomness is passed
+    as `noise`, so that the actions of an environment do not depend on the other environments.
     """
 
     noise_size: int
-    """Numbers of noise per row."""
+    """Number of noise values per row."""
     noise_kind: Literal["uniform", "normal"]
     """Distribution of the noise: U[0, 1) or N(0, 1), both float64."""
 
@@ -35,31 +35,31 @@ class ActingPolicy(Protocol):
         """Return the columns of one step and the next state.
 
         `obs` has the shape [N, ...], `noise` [N, noise_size], `state` [N, ...] (None for modules
-        without state). The columns have N rows: `actions` always; with `explore`, also
-        `action_logp` and `action_dist_inputs`; and any further column that the module emits.
+        without state). The columns have N rows: `actions`; with `explore`, also `action_logp` and
+        `action_dist_inputs`; and any other column that the module returns.
         """
         ...
 
 
 class _Acts(Protocol):
-    """A module, as far as acting needs it."""
+    """The part of the module interface that acting needs."""
 
     def unwrapped(self) -> Any: ...
 
 
 def acting_policy(module: _Acts) -> ActingPolicy:
-    """Return the fastest implementation for a module: the one that its class chooses.
+    """Return the fastest implementation for a module, chosen by its class.
 
-    Classes choose by overriding `RLModule.acting_policy`. The policy sees changes of the weights.
+    Classes choose by overriding `RLModule.acting_policy`. The policy follows weight updates.
     """
     policy: ActingPolicy = module.unwrapped().acting_policy()
     return policy
 
 
 class ModuleActing:
-    """Acting of modules without framework: they get arrays and return actions.
+    """Acting of modules without a framework, which map arrays to actions.
 
-    Such modules draw their own random numbers.
+    These modules draw their own random numbers.
     """
 
     noise_size = 0
@@ -81,7 +81,7 @@ class ModuleActing:
         if Columns.ACTIONS not in columns:
             raise ValueError(
                 f"{type(self._module).__name__} returned {sorted(columns) or 'nothing'}: a module "
-                "without framework must return `actions`. Derive it from TorchRLModule to return "
-                "`action_dist_inputs` instead."
+                "without a framework must return `actions`. Derive it from TorchRLModule to "
+                "return `action_dist_inputs` instead."
             )
         return columns, next_state

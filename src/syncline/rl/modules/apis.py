@@ -1,4 +1,4 @@
-"""Interfaces that modules implement beside `RLModule`, so that learners can use them.
+"""Optional interfaces of modules, which learners rely on.
 
 Tensors have the leading dimensions of the batch: [B, ...], or [S, L, ...] for sequences.
 """
@@ -23,20 +23,20 @@ class ValueFunctionAPI(abc.ABC):
 
         Args:
             batch: Columns; observations, and for modules with memory the state.
-            embeddings: `Columns.EMBEDDINGS` of a forward pass over the same batch, which saves the
+            embeddings: `Columns.EMBEDDINGS` of a forward pass over the same batch, to skip the
                 pass through a shared encoder.
         """
 
 
 class InferenceOnlyAPI(abc.ABC):
-    """A module of which env runners need a part only."""
+    """A module with parts that env runners do not need."""
 
     @abc.abstractmethod
     def get_non_inference_attributes(self) -> list[str]:
         """Return the attributes that acting does not need, such as "vf" or "encoder.critic".
 
-        With `inference_only=True` they are deleted after `setup`; `get_state(inference_only=True)`
-        leaves them out.
+        With `inference_only=True` they are deleted after `setup`, and
+        `get_state(inference_only=True)` omits them.
         """
 
 
@@ -45,7 +45,7 @@ class TargetNetworkAPI(abc.ABC):
 
     @abc.abstractmethod
     def make_target_networks(self) -> None:
-        """Create the target networks, with the weights of their main networks."""
+        """Create the target networks with the weights of their main networks."""
 
     @abc.abstractmethod
     def get_target_network_pairs(self) -> list[tuple[Any, Any]]:
@@ -88,10 +88,10 @@ class SelfSupervisedLossAPI(abc.ABC):
         """Return the loss as a scalar tensor.
 
         Args:
-            learner: The learner that asks; `learner.metrics` logs.
+            learner: The calling learner; `learner.metrics` is the logger.
             module_id: This module's id.
             config: The algorithm's configuration for this module.
             batch: Columns of this module.
             fwd_out: Output of `forward_train` for this batch.
-            **kwargs: For later versions.
+            **kwargs: For arguments of later releases.
         """

@@ -1,6 +1,6 @@
 """`DefaultModelConfig`: the settings of the networks of default modules.
 
-Names and defaults are RLlib's; `use_gru` and the settings of attention come in addition.
+Names and defaults are RLlib's; `use_gru` and the attention settings are additions.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import Any, TypeAlias
 from syncline.suggestions import did_you_mean
 
 Initializer: TypeAlias = str | Callable[..., Any] | None
-"""Name of a function of `torch.nn.init` (with the underscore), a function, or None: torch's own."""
+"""Name of a function of `torch.nn.init` (with underscore), a function, or None for the default."""
 
 
 @dataclass
 class DefaultModelConfig:
     """Settings of the default modules: encoder, memory, heads.
 
-    Custom modules take a dict of their own as `model_config` instead. Activations are "tanh",
+    Custom modules take any dict as `model_config` instead. Activations are "tanh",
     "relu", "silu" ("swish"), "linear" (None), or the name of a class of `torch.nn`.
     """
 
     fcnet_hiddens: list[int] = field(default_factory=lambda: [256, 256])
     """Sizes of the fully connected layers of the encoder."""
     fcnet_activation: str | None = "tanh"
-    """Activation after each of them."""
+    """Activation after each of these layers."""
     fcnet_kernel_initializer: Initializer = None
     """Initializer of their weights."""
     fcnet_kernel_initializer_kwargs: dict[str, Any] | None = None
@@ -42,7 +42,7 @@ class DefaultModelConfig:
 
     conv_filters: Sequence[Any] | None = None
     """Convolutions of the encoder of images: [channels, kernel, stride] or, with "same" or "valid",
-    [channels, kernel, stride, padding] each; None chooses them by the size of the image."""
+    [channels, kernel, stride, padding] each; None chooses them by the image size."""
     conv_activation: str | None = "relu"
     """Activation after each convolution."""
     conv_kernel_initializer: Initializer = None
@@ -57,7 +57,7 @@ class DefaultModelConfig:
     head_fcnet_hiddens: list[int] = field(default_factory=list)
     """Sizes of the hidden layers of each head (policy, value, Q)."""
     head_fcnet_activation: str | None = "relu"
-    """Activation after each of them."""
+    """Activation after each of these layers."""
     head_fcnet_kernel_initializer: Initializer = None
     """Initializer of their weights."""
     head_fcnet_kernel_initializer_kwargs: dict[str, Any] | None = None
@@ -70,57 +70,57 @@ class DefaultModelConfig:
     """Add a LayerNorm between each hidden layer and its activation."""
 
     free_log_std: bool = False
-    """Learn the log standard deviations of Gaussian policies as parameters, the same for all
-    observations, instead of as outputs of the network."""
+    """Learn the log standard deviations of Gaussian policies as parameters, independent of the
+    observation, instead of as network outputs."""
     log_std_clip_param: float = 20.0
-    """Largest absolute value of a log standard deviation; infinity for no limit."""
+    """Maximum absolute value of a log standard deviation; infinity for no limit."""
     vf_share_layers: bool = True
     """Share the encoder between policy and value function."""
 
     use_lstm: bool = False
     """Add an LSTM after the encoder."""
     use_gru: bool = False
-    """Add a GRU after the encoder; its size and initializers are those of `lstm_*`."""
+    """Add a GRU after the encoder; the settings `lstm_*` apply to it."""
     max_seq_len: int = 20
-    """Steps of a training sequence of modules with memory."""
+    """Length of training sequences for modules with memory."""
     lstm_cell_size: int = 256
-    """Size of the LSTM's or GRU's state."""
+    """State size of the LSTM or GRU."""
     lstm_use_prev_action: bool = False
     """Append the previous action to the observation."""
     lstm_use_prev_reward: bool = False
     """Append the previous reward to the observation."""
     lstm_kernel_initializer: Initializer = None
-    """Initializer of the LSTM's or GRU's weights."""
+    """Initializer of the weights of the LSTM or GRU."""
     lstm_kernel_initializer_kwargs: dict[str, Any] | None = None
     """Arguments of this initializer."""
     lstm_bias_initializer: Initializer = None
-    """Initializer of the LSTM's or GRU's biases."""
+    """Initializer of the biases of the LSTM or GRU."""
     lstm_bias_initializer_kwargs: dict[str, Any] | None = None
     """Arguments of this initializer."""
 
     use_attention: bool = False
     """Add a GTrXL (gated transformer with memory) after the encoder."""
     attention_num_transformer_units: int = 1
-    """Number of transformer units, one after another."""
+    """Number of stacked transformer units."""
     attention_dim: int = 64
     """Size of the input and output of each unit."""
     attention_num_heads: int = 1
-    """Attention heads of each unit."""
+    """Number of attention heads per unit."""
     attention_head_dim: int = 32
-    """Size of each head's queries, keys and values."""
+    """Size of the queries, keys and values of each head."""
     attention_memory_inference: int = 50
-    """Previous steps that acting attends to."""
+    """Number of previous steps that acting attends to."""
     attention_memory_training: int = 50
-    """Previous steps that training attends to; at most those of acting."""
+    """Number of previous steps that training attends to; at most that of acting."""
     attention_position_wise_mlp_dim: int = 32
-    """Size of the hidden layer of each unit's MLP."""
+    """Size of the hidden layer in the MLP of each unit."""
     attention_init_gru_gate_bias: float = 2.0
     """Initial bias of the gates; positive values make each unit start close to the identity."""
 
     fusionnet_hiddens: list[int] = field(default_factory=lambda: [256, 256])
-    """Sizes of the layers that join the encoders of several inputs (observation and action)."""
+    """Sizes of the layers after the concatenated encoders of several inputs."""
     fusionnet_activation: str | None = "tanh"
-    """Activation after each of them."""
+    """Activation after each of these layers."""
     fusionnet_kernel_initializer: Initializer = None
     """Initializer of their weights."""
     fusionnet_kernel_initializer_kwargs: dict[str, Any] | None = None
@@ -135,7 +135,7 @@ class DefaultModelConfig:
             name for name in ("use_lstm", "use_gru", "use_attention") if getattr(self, name)
         ]
         if len(memories) > 1:
-            raise ValueError(f"{' and '.join(memories)} exclude each other: set one of them.")
+            raise ValueError(f"{' and '.join(memories)} are mutually exclusive: set one of them.")
         for name in ("max_seq_len", "lstm_cell_size", "attention_num_transformer_units"):
             _check_positive(name, getattr(self, name))
         for name in ("attention_dim", "attention_num_heads", "attention_head_dim"):
@@ -144,9 +144,9 @@ class DefaultModelConfig:
             _check_positive(name, getattr(self, name))
         if not 0 <= self.attention_memory_training <= self.attention_memory_inference:
             raise ValueError(
-                f"`attention_memory_training={self.attention_memory_training}` must lie between 0 "
+                f"`attention_memory_training={self.attention_memory_training}` must be between 0 "
                 f"and `attention_memory_inference={self.attention_memory_inference}`, because "
-                "training gets the memory that acting recorded."
+                "training uses the memory that acting recorded."
             )
         if self.log_std_clip_param <= 0:
             raise ValueError(
@@ -156,12 +156,12 @@ class DefaultModelConfig:
 
     @property
     def has_memory(self) -> bool:
-        """True if the encoder carries a state from step to step."""
+        """True if the encoder has a state that persists between steps."""
         return self.use_lstm or self.use_gru or self.use_attention
 
 
 def model_config_dict(config: DefaultModelConfig | Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the settings as a new dict; values of dataclasses are copied."""
+    """Return the settings as a new dict; dataclass values are copied."""
     if config is None:
         return {}
     if isinstance(config, Mapping):
@@ -176,10 +176,10 @@ def model_config_dict(config: DefaultModelConfig | Mapping[str, Any] | None) -> 
 def complete_model_config(
     config: DefaultModelConfig | Mapping[str, Any] | None,
 ) -> DefaultModelConfig:
-    """Return all settings of a default module, defaults included.
+    """Return all settings of a default module, including defaults.
 
-    Unknown names are ignored, since the dict may serve a custom class too; a warning names those
-    that resemble a known one.
+    Unknown names are ignored, because the dict may also contain settings of a custom class; names
+    that resemble a known one cause a warning.
 
     Raises:
         ValueError: A value is out of range.

@@ -1,4 +1,4 @@
-"""`Distribution`: the interface of action distributions, without a framework."""
+"""`Distribution`: the framework-independent interface of action distributions."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ class Noise(NamedTuple):
     """Random numbers that one sample needs."""
 
     size: int
-    """How many."""
+    """Number of random numbers."""
     kind: Literal["uniform", "normal"]
-    """U[0, 1) or N(0, 1)."""
+    """Their distribution: U[0, 1) or N(0, 1)."""
 
 
 DistributionT = TypeVar("DistributionT", bound="Distribution")
 
 
 class Distribution(abc.ABC):
-    """A batch of distributions over actions; one per leading index of the parameters."""
+    """A batch of distributions over actions, one per leading index of the parameters."""
 
     @abc.abstractmethod
     def sample(self, *, sample_shape: tuple[int, ...] | None = None, **kwargs: object) -> Tree:
-        """Return samples, of shape [*sample_shape, *batch, *event]; without gradients."""
+        """Return samples without gradients, of shape [*sample_shape, *batch, *event]."""
 
     @abc.abstractmethod
     def rsample(self, *, sample_shape: tuple[int, ...] | None = None, **kwargs: object) -> Tree:
@@ -55,7 +55,7 @@ class Distribution(abc.ABC):
 
     @property
     def noise(self) -> Noise | None:
-        """What `sample_with_noise` needs per action; None if only `sample` can sample."""
+        """Noise that `sample_with_noise` needs per action; None if it is not supported."""
         return None
 
     def sample_with_noise(self, noise: Any) -> tuple[Any, Any]:
@@ -74,7 +74,7 @@ class Distribution(abc.ABC):
     def get_partial_dist_cls(
         cls: type[DistributionT], **partial_kwargs: Any
     ) -> type[DistributionT]:
-        """Return a subclass whose `from_logits` and `required_input_dim` know these arguments."""
+        """Return a subclass that binds arguments of `from_logits` and `required_input_dim`."""
 
         class Partial(cls):  # type: ignore[valid-type, misc]  # a base class that is a variable
             @classmethod

@@ -1,4 +1,4 @@
-"""`ModuleDict`: modules by id, and the names that ids may have."""
+"""`ModuleDict`: modules by id, and the rules for ids."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from syncline.rl.checkpointable import Checkpointable, StateDict
 from syncline.suggestions import did_you_mean
 
 DEFAULT_MODULE_ID = "default_policy"
-"""Id of the module if there is only one."""
+"""Id of a single module."""
 
 R = TypeVar("R")
 
 
 class ModuleDict(Checkpointable):
-    """Access to modules by id, as in a dict, and their states."""
+    """Dict-like access to modules by id, and their states."""
 
     def __init__(self) -> None:
         self._rl_modules: dict[str, Any] = {}
@@ -34,7 +34,7 @@ class ModuleDict(Checkpointable):
     def _check_exists(self, module_id: str) -> None:
         if module_id not in self._rl_modules:
             raise KeyError(
-                f"There is no module {module_id!r}.{did_you_mean(module_id, self._rl_modules)} "
+                f"Unknown module {module_id!r}.{did_you_mean(module_id, self._rl_modules)} "
                 f"Modules: {', '.join(self._rl_modules) or 'none'}."
             )
 
@@ -46,7 +46,7 @@ class ModuleDict(Checkpointable):
         return self._rl_modules[module_id]
 
     def get(self, module_id: str, default: Any = None) -> Any:
-        """Return a module, or `default` if there is none with this id."""
+        """Return a module, or `default` if the id is unknown."""
         return self._rl_modules.get(module_id, default)
 
     def items(self) -> ItemsView[str, Any]:
@@ -68,7 +68,7 @@ class ModuleDict(Checkpointable):
         return len(self._rl_modules)
 
     def __bool__(self) -> bool:
-        return True  # as an object, also without modules
+        return True  # even without modules
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._rl_modules})"
@@ -93,7 +93,7 @@ class ModuleDict(Checkpointable):
         }
 
     def set_state(self, state: StateDict) -> None:
-        """Set the states of the modules that `state` contains; others stay as they are."""
+        """Set the states of the modules in `state`; other modules do not change."""
         for name, part in state.items():
             if name in self._rl_modules:
                 self._rl_modules[name].set_state(part)
@@ -104,10 +104,10 @@ class ModuleDict(Checkpointable):
 
 
 def validate_module_id(module_id: str) -> None:
-    """Check that an id can be the name of a directory.
+    """Check that an id is a valid directory name.
 
     Raises:
-        ValueError: It cannot.
+        ValueError: It is not valid.
     """
     if (
         not isinstance(module_id, str)
@@ -116,6 +116,6 @@ def validate_module_id(module_id: str) -> None:
         or module_id[-1] in " ."
     ):
         raise ValueError(
-            f"{module_id!r} is no valid module id, because checkpoints have a directory of this "
+            f"{module_id!r} is not a valid module id, because checkpoints use it as a directory "
             'name. Use a string without any of <>:"/\\|?* that does not end in a dot or a space.'
         )

@@ -1,8 +1,8 @@
 """`NumpyActing`: acting of fully connected policies with NumPy alone.
 
-For a handful of rows through small networks, NumPy takes a third of the time of torch. Covered:
-vectors as observations, fully connected layers, one discrete or several continuous actions. The
-weights are views of the module's parameters, so updates in place are seen.
+For few rows and small networks, NumPy takes a third of the time of torch. Covered: vectors as
+observations, fully connected layers, one discrete or several continuous actions. The weights are
+views of the module's parameters, so they follow in-place updates.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyWeights:
-    """The layers of a policy and what its outputs mean."""
+    """The layers of a policy and the meaning of its outputs."""
 
     layers: tuple[Layer, ...]
-    """From the observation to the outputs."""
+    """Layers from the observation to the outputs."""
     log_std: np.ndarray | None = None
-    """Log standard deviations that are parameters; None if they are outputs."""
+    """Log standard deviations as parameters; None if they are outputs."""
 
 
 class WeightSource(Protocol):
     """Owner of the weights."""
 
     def is_current(self) -> bool:
-        """Return False if `views` would return other arrays than the last time."""
+        """Return False if `views` would return different arrays than before."""
         ...
 
     def views(self) -> PolicyWeights:
@@ -57,7 +57,7 @@ class WeightSource(Protocol):
 
 
 class NumpyNetwork:
-    """Fully connected layers: from observations [N, in] to outputs [N, out].
+    """Fully connected layers that map observations [N, in] to outputs [N, out].
 
     Args:
         source: Owner of the weights.
@@ -75,7 +75,7 @@ class NumpyNetwork:
         self.log_std = weights.log_std
 
     def __call__(self, obs: Arrays) -> np.ndarray:
-        """Return the outputs, a new array in float32."""
+        """Return the outputs as a new float32 array."""
         if not self._source.is_current():
             self._bind()
         x: np.ndarray = obs if obs.dtype == np.float32 else obs.astype(np.float32)
@@ -89,7 +89,7 @@ class NumpyNetwork:
 
 
 class CategoricalSampler:
-    """Samples discrete actions by the inverse of the cumulative probability."""
+    """Samples discrete actions by inverting the cumulative distribution."""
 
     noise = Noise(1, "uniform")
 
@@ -154,14 +154,14 @@ Sampler = CategoricalSampler | GaussianSampler
 
 
 class NumpyActing:
-    """Acting of a policy with the outputs of a categorical or Gaussian distribution.
+    """Acting of a policy with categorical or Gaussian actions.
 
     Implements `ActingPolicy`.
 
     Args:
         source: Owner of the weights.
-        sampler: From outputs to actions.
-        log_std_limit: Largest absolute log standard deviation of a Gaussian.
+        sampler: Samples actions from the outputs.
+        log_std_limit: Maximum absolute log standard deviation of a Gaussian.
     """
 
     def __init__(
@@ -209,4 +209,4 @@ ACTIVATIONS: dict[ActivationName, Callable[[np.ndarray], None] | None] = {
     "elu": _elu,
     "linear": None,
 }
-"""Activations in place."""
+"""In-place activations."""

@@ -1,6 +1,6 @@
 """`RLModule`, `MultiRLModule` and their specifications.
 
-The four classes refer to each other, so they share this file. Covered: construction, forward
+The four classes refer to each other and therefore share this file. Covered: construction, forward
 passes, states and checkpoints without a framework. Not covered: networks (`torch/`) and acting
 (`acting`).
 """
@@ -29,16 +29,16 @@ ModelConfig = DefaultModelConfig | Mapping[str, Any]
 
 
 class RLModule(Checkpointable):
-    """A network, or any other function from observations to actions, with its training outputs.
+    """A network, or another function, that maps observations to actions and training outputs.
 
-    Subclasses create their parts in `setup` and override `_forward`, or the forward methods of the
-    phases in which they differ. Inputs and outputs are dicts with the names of `Columns`. The
-    constructor calls `setup` once.
+    Subclasses create their parts in `setup` and override `_forward`, or the forward methods of
+    single phases. Inputs and outputs are dicts with names from `Columns`. The constructor calls
+    `setup` once.
 
     Args:
-        observation_space: Space of the observations, after connectors.
-        action_space: Space of the actions, before they are unsquashed for the environment.
-        inference_only: Leave out the parts that only training needs.
+        observation_space: Space of the observations after the connectors.
+        action_space: Space of the actions before they are unsquashed for the environment.
+        inference_only: Omit the parts that only training needs.
         learner_only: Do not build this module on env runners.
         model_config: Settings; a dict for custom modules.
         catalog_class: Class of `self.catalog`, which builds the parts of default modules.
@@ -47,7 +47,7 @@ class RLModule(Checkpointable):
     framework: str | None = None
     """Name of the framework of the tensors: "torch", or None for NumPy arrays."""
     action_dist_cls: type[Any] | None = None
-    """Class of the action distributions; by default the catalog's. Subclasses may set it, in the
+    """Class of the action distributions; by default the catalog's. Subclasses may set it in the
     class or in `setup`."""
     STATE_FILE_NAME = "module_state"
 
@@ -65,7 +65,7 @@ class RLModule(Checkpointable):
     ) -> None:
         if config is not None:
             raise TypeError(
-                f"{type(self).__name__}({config!r}): modules take keywords only. Pass "
+                f"{type(self).__name__}({config!r}): modules take only keyword arguments. Pass "
                 "observation_space=..., action_space=..., model_config=..."
             )
         self.observation_space: Any = observation_space
@@ -79,14 +79,14 @@ class RLModule(Checkpointable):
         try:
             self.setup()
         except AttributeError as error:
-            # A custom module may do without the catalog, so only now is its lack a problem.
+            # A custom module may not need the catalog, so a missing one only matters here.
             if problem is not None and "'NoneType' object has no attribute" in str(error):
                 raise problem from error
             raise
 
     @property
     def config(self) -> SimpleNamespace:
-        """The arguments of the constructor, as modules of earlier releases read them."""
+        """The constructor arguments, for modules from older releases."""
         return SimpleNamespace(
             observation_space=self.observation_space,
             action_space=self.action_space,
@@ -109,7 +109,7 @@ class RLModule(Checkpointable):
             if self.action_dist_cls is None:
                 self.action_dist_cls = self.catalog.get_action_dist_cls(framework=self.framework)
             elif hasattr(self.catalog, "action_dist_cls"):
-                self.catalog.action_dist_cls = self.action_dist_cls  # heads have its parameters
+                self.catalog.action_dist_cls = self.action_dist_cls  # heads output its parameters
         except Exception as error:
             self.catalog = None
             return error
@@ -131,7 +131,7 @@ class RLModule(Checkpointable):
         return self._forward(batch, **kwargs)
 
     def _forward_train(self, batch: Batch, **kwargs: object) -> Batch:
-        """Compute what the loss needs."""
+        """Compute the inputs of the loss."""
         return self._forward(batch, **kwargs)
 
     def forward_inference(self, batch: Batch, **kwargs: object) -> Batch:
@@ -150,8 +150,8 @@ class RLModule(Checkpointable):
         """
         if self.inference_only:
             raise RuntimeError(
-                f"{type(self).__name__} was built with `inference_only=True`, which leaves out "
-                "what training needs. Build it with `inference_only=False`."
+                f"{type(self).__name__} was built with `inference_only=True`, which omits parts "
+                "that training needs. Build it with `inference_only=False`."
             )
         return self._forward_train(batch, **kwargs)
 
@@ -163,7 +163,7 @@ class RLModule(Checkpointable):
         return {}
 
     def is_stateful(self) -> bool:
-        """Return True if the module carries a state from step to step."""
+        """Return True if the module has a state that persists between steps."""
         if self._is_stateful is None:
             state = self.get_initial_state()
             if not isinstance(state, Mapping):
@@ -190,7 +190,7 @@ class RLModule(Checkpointable):
         return self.get_inference_action_dist_cls()
 
     def acting_policy(self) -> ActingPolicy:
-        """Return the fastest way to act with this module. See `acting.acting_policy`."""
+        """Return the fastest acting policy for this module. See `acting.acting_policy`."""
         return ModuleActing(self)
 
     def get_state(
@@ -201,7 +201,7 @@ class RLModule(Checkpointable):
         inference_only: bool = False,
         **kwargs: Any,
     ) -> StateDict:
-        """Return the weights as NumPy arrays; only those that acting needs if `inference_only`."""
+        """Return the weights as NumPy arrays; with `inference_only`, those that acting needs."""
         return {}
 
     def set_state(self, state: StateDict) -> None:
@@ -219,25 +219,25 @@ class RLModule(Checkpointable):
         }
 
     def as_multi_rl_module(self) -> MultiRLModule:
-        """Return a `MultiRLModule` with this module as its only one, under the default id."""
+        """Return a `MultiRLModule` that contains only this module, under the default id."""
         multi = MultiRLModule(rl_module_specs={})
         multi.add_module(DEFAULT_MODULE_ID, self)
         return multi
 
     def unwrapped(self) -> RLModule:
-        """Return the module inside a wrapper such as DDP; itself otherwise."""
+        """Return the module inside a wrapper such as DDP, or the module itself."""
         return self
 
 
 class MultiRLModule(ModuleDict, RLModule):
-    """Modules by id; behaves like a dict.
+    """A dict-like container of modules by id.
 
     Override `setup` to create parts that several modules share.
 
     Args:
         observation_space: Space of shared parts.
         action_space: Space of shared parts.
-        inference_only: Build all modules with `inference_only=True`; None if all of them say so.
+        inference_only: Build all modules with `inference_only=True`; None if all specify it.
         learner_only: Ignored.
         model_config: Settings of shared parts.
         rl_module_specs: Specification of each module.
@@ -308,7 +308,7 @@ class MultiRLModule(ModuleDict, RLModule):
         return self._foreach("forward_train", batch, kwargs)
 
     def _foreach(self, method: str, batch: Batch, kwargs: dict[str, Any]) -> Batch:
-        """Call a method of each module that the batch contains; other keys are ignored."""
+        """Call a method of each module in the batch; other keys are ignored."""
         return {
             name: getattr(self._rl_modules[name], method)(part, **kwargs)
             for name, part in batch.items()
@@ -327,7 +327,7 @@ class MultiRLModule(ModuleDict, RLModule):
         """Add a module.
 
         Raises:
-            ValueError: The id is taken and `override` is False, or is no valid name of a directory.
+            ValueError: The id is taken and `override` is False, or is not a valid directory name.
         """
         validate_module_id(module_id)
         if module_id in self._rl_modules and not override:
@@ -345,7 +345,7 @@ class MultiRLModule(ModuleDict, RLModule):
         """Remove a module.
 
         Raises:
-            KeyError: There is no such module and `raise_err_if_not_found` is True.
+            KeyError: The module does not exist and `raise_err_if_not_found` is True.
         """
         if raise_err_if_not_found:
             self._check_exists(module_id)
@@ -370,7 +370,7 @@ class MultiRLModule(ModuleDict, RLModule):
 
 @dataclass
 class RLModuleSpec:
-    """The class and the arguments of a module, which may still be incomplete."""
+    """The class and the constructor arguments of a module, possibly incomplete."""
 
     module_class: type[Any] | None = None
     """Class of the module."""
@@ -379,7 +379,7 @@ class RLModuleSpec:
     action_space: Space | None = None
     """Space of its actions."""
     inference_only: bool = False
-    """Leave out the parts that only training needs."""
+    """Omit the parts that only training needs."""
     learner_only: bool = False
     """Do not build this module on env runners."""
     model_config: ModelConfig | None = None
@@ -427,7 +427,7 @@ class RLModuleSpec:
         )
 
     def update(self, other: RLModuleSpec, override: bool = True) -> None:
-        """Take over what `other` sets; without `override`, only where this one sets nothing."""
+        """Copy the fields that `other` sets; without `override`, only those that are unset here."""
         if not isinstance(other, RLModuleSpec):
             raise ValueError(f"RLModuleSpec.update() got a {type(other).__name__}.")
         for name in (
@@ -446,7 +446,7 @@ class RLModuleSpec:
             self.learner_only = other.learner_only and self.learner_only
 
     def as_multi_rl_module_spec(self) -> MultiRLModuleSpec:
-        """Return a specification with this one under the default id."""
+        """Return a multi-module specification with this one under the default id."""
         return MultiRLModuleSpec(rl_module_specs={DEFAULT_MODULE_ID: self})
 
 
@@ -455,13 +455,13 @@ class MultiRLModuleSpec:
     """The class and the arguments of a `MultiRLModule`."""
 
     multi_rl_module_class: type[Any] = MultiRLModule
-    """Class of the module that holds the others."""
+    """Class of the module that contains the others."""
     observation_space: Space | None = None
     """Space of shared parts."""
     action_space: Space | None = None
     """Space of shared parts."""
     inference_only: bool | None = None
-    """Build all modules with `inference_only=True`; None if all of them say so."""
+    """Build all modules with `inference_only=True`; None if all specify it."""
     model_config: ModelConfig | None = None
     """Settings of shared parts."""
     rl_module_specs: dict[str, RLModuleSpec] | None = None
@@ -469,13 +469,13 @@ class MultiRLModuleSpec:
     load_state_path: str | None = None
     """Checkpoint of a `MultiRLModule` whose weights `build` loads."""
     modules_to_load: Collection[str] | None = None
-    """Modules to load from it; None for all."""
+    """Modules to load from the checkpoint; None for all."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.rl_module_specs, Mapping):
             raise ValueError(
                 f"`rl_module_specs` is a {type(self.rl_module_specs).__name__}: pass a dict from "
-                "module ids to RLModuleSpecs. For one specification for all modules, pass the "
+                "module ids to RLModuleSpecs. To use one specification for all modules, pass the "
                 "RLModuleSpec itself to `config.rl_module(rl_module_spec=...)`."
             )
         self.rl_module_specs = dict(self.rl_module_specs)
@@ -495,7 +495,7 @@ class MultiRLModuleSpec:
         return self._specs
 
     def build(self, module_id: str | None = None) -> Any:
-        """Build the `MultiRLModule`, or only one of its modules."""
+        """Build the `MultiRLModule`, or one of its modules."""
         if module_id is not None:
             return self[module_id].build()
         module = self.multi_rl_module_class(
@@ -526,7 +526,7 @@ class MultiRLModuleSpec:
         )
 
     def add_modules(self, module_specs: Mapping[str, RLModuleSpec], override: bool = True) -> None:
-        """Add specifications; existing ones are replaced, or updated if not `override`."""
+        """Add specifications; replace existing ones, or update them if `override` is False."""
         for name, spec in module_specs.items():
             if override or name not in self._specs:
                 self.inference_only = bool(self.inference_only and spec.inference_only)
@@ -540,7 +540,7 @@ class MultiRLModuleSpec:
             self._specs.pop(name, None)
 
     def update(self, other: MultiRLModuleSpec | RLModuleSpec, override: bool = False) -> None:
-        """Take over the specifications of `other`; a single one completes each of these."""
+        """Copy the specifications of `other`; a single one completes each of these."""
         if isinstance(other, RLModuleSpec):
             self.inference_only = bool(self.inference_only and other.inference_only)
             for spec in self._specs.values():
@@ -558,7 +558,7 @@ class MultiRLModuleSpec:
     def __getitem__(self, module_id: str) -> RLModuleSpec:
         if module_id not in self._specs:
             raise KeyError(
-                f"There is no specification of a module {module_id!r}."
+                f"Unknown module {module_id!r}: it has no specification."
                 f"{did_you_mean(module_id, self._specs)}"
             )
         return self._specs[module_id]

@@ -1,6 +1,6 @@
-"""Offline data: episodes that were recorded, and batches made of recorded data.
+"""Offline data: recording of episodes, and batches of recorded data.
 
-Files: `recorder` (from runners to files), `prelearner` (from recorded rows to steps),
-`offline_data` (from files to batches), `returns_to_go` (returns of episodes), `filesystems`
-(where the files are).
+Files: `recorder` (writes episodes to files), `prelearner` (converts recorded rows to steps),
+`offline_data` (reads batches from files), `returns_to_go` (returns of episodes), `filesystems`
+(filesystems by name).
 """

@@ -1,4 +1,4 @@
-"""Filesystems of offline data, by the names that RLlib's configuration gives them."""
+"""Filesystems of offline data, by their names in RLlib's configuration."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _CLASSES = {"gcs": "GcsFileSystem", "s3": "S3FileSystem", "abs": "AzureFileSyste
 
 
 def named_filesystem(given: Any, arguments: dict[str, Any]) -> Any:
-    """Return the filesystem of a name, such as "s3"; filesystems and None come back as they are.
+    """Return the filesystem with a name, such as "s3"; return filesystems and None unchanged.
 
     Raises:
         ValueError: The name is unknown.
@@ -18,7 +18,7 @@ def named_filesystem(given: Any, arguments: dict[str, Any]) -> Any:
     if given not in _CLASSES:
         raise ValueError(
             f"The filesystem {given!r} is unknown. Use one of {sorted(_CLASSES)}, or pass a "
-            "filesystem of pyarrow."
+            "pyarrow filesystem."
         )
     from pyarrow import fs
 

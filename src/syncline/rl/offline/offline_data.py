@@ -17,12 +17,12 @@ from syncline.suggestions import did_you_mean
 logger = logging.getLogger("syncline")
 
 SHUFFLED_BATCHES = 8
-"""Batches to draw rows from, unless `shuffle_buffer_size` says otherwise."""
+"""Default size of the shuffle buffer, in batches."""
 _NOT_LEARNED = (Columns.EPS_ID, Columns.AGENT_ID, Columns.MODULE_ID)
 
 
 class OfflineData:
-    """The data of `config.input_`, again and again in new orders.
+    """Reads the data of `config.input_` repeatedly, in a new order each time.
 
     Args:
         config: The algorithm's options.
@@ -38,10 +38,10 @@ class OfflineData:
         self._batches: Iterator[dict[str, Any]] = iter(())
 
     def sample(self, num_samples: int) -> dict[str, Tree]:
-        """Return the columns of the next `num_samples` steps; the last batch of a pass has fewer.
+        """Return the columns of the next `num_samples` steps, or fewer at the end of a pass.
 
         Raises:
-            ValueError: There are no data.
+            ValueError: The data are empty.
         """
         if num_samples != self._batch_size:
             self._begin(num_samples)
@@ -50,17 +50,17 @@ class OfflineData:
             self._batches = iter(self._loop)
             batch = next(self._batches, None)
         if batch is None:
-            raise ValueError(f"There are no recorded steps in `input_={self.config.input_!r}`.")
+            raise ValueError(f"`input_={self.config.input_!r}` contains no recorded steps.")
         return _learned(batch)
 
     def one_pass(self, num_samples: int) -> Iterator[dict[str, Tree]]:
-        """Yield the batches that are left of this pass, or those of a new one."""
+        """Yield the remaining batches of this pass, or the batches of a new one."""
         yield self.sample(num_samples)
         for batch in self._batches:
             yield _learned(batch)
 
     def _begin(self, batch_size: int) -> None:
-        """Read batches of another size from now on, from where the iterator stands."""
+        """Change the batch size for the rest of the data."""
         config = self.config
         options = {
             "local_shuffle_buffer_size": config.shuffle_buffer_size
@@ -77,11 +77,11 @@ class OfflineData:
         return {"iterator": dict(self._iterator.state_dict())}
 
     def set_state(self, state: StateDict) -> None:
-        """Continue at a position; with a warning at the beginning if the data are others."""
+        """Continue at a position; if the data have changed, warn and start at the beginning."""
         try:
             self._iterator.load_state_dict(state["iterator"])
         except ValueError as error:
-            logger.warning("The recorded data are read from the beginning: %s", error)
+            logger.warning("Reading the recorded data from the beginning: %s", error)
         self._batches = iter(())
 
     def _read(self) -> Any:
@@ -111,9 +111,9 @@ class OfflineData:
         return made.materialize() if config.materialize_mapped_data else made
 
     def finished(self, steps: Any) -> Any:
-        """Return the dataset of steps with the columns that take whole episodes to compute.
+        """Add the columns that can only be computed from whole episodes to the dataset of steps.
 
-        Subclasses may override it. By default there are none.
+        Subclasses may override it. By default it adds none.
         """
         return steps
 
@@ -126,7 +126,7 @@ def _reader(name: str) -> Any:
     if not name.startswith("read_") or not hasattr(data, name):
         readers = [each for each in dir(data) if each.startswith("read_")]
         raise ValueError(
-            f"`input_read_method={name!r}` is no reader of `syncline.data`."
+            f"`input_read_method={name!r}` is not a reader of `syncline.data`."
             f"{did_you_mean(name, readers)}"
         )
     return getattr(data, name)

@@ -1,6 +1,6 @@
-"""`OfflinePreLearner`: from recorded rows to rows of steps, in tasks or actors of `syncline.data`.
+"""`OfflinePreLearner`: converts recorded rows to rows of steps, in workers of `syncline.data`.
 
-Nested observations and actions become a column for each leaf: "obs/position", "obs/0".
+Nested observations and actions become one column per leaf: "obs/position", "obs/0".
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ class OfflinePreLearner:
         """Return the steps of recorded rows, as columns [B, ...].
 
         Raises:
-            ValueError: The rows are not what the options say.
+            ValueError: The rows do not match the options.
         """
         if not self.config.input_read_episodes:
             return self._renamed(batch)
         if EPISODE not in batch:
             raise ValueError(
                 f"`input_read_episodes=True`, but the files have no column {EPISODE!r} with "
-                f"recorded episodes; they have {sorted(batch)}. For a row per step, leave the "
-                "option out and name the columns in `input_read_schema`."
+                f"recorded episodes; they have {sorted(batch)}. For one row per step, remove the "
+                "option and name the columns in `input_read_schema`."
             )
         episodes = [
             steps_of(SingleAgentEpisode.from_state(array_msgpack.unpack(packed)))
@@ -89,7 +89,7 @@ def _part(tree: Tree, steps: slice) -> Tree:
 
 
 def flattened(name: str, tree: Tree) -> Rows:
-    """Return the leaves of a tree as columns; a leaf's name is its path."""
+    """Return the leaves of a tree as columns named by their paths."""
     if isinstance(tree, dict):
         items: Any = tree.items()
     elif isinstance(tree, (tuple, list)):
@@ -102,7 +102,7 @@ def flattened(name: str, tree: Tree) -> Rows:
 
 
 def nested(columns: Rows) -> dict[str, Tree]:
-    """Return the columns that `flattened` named, as trees; numbered leaves become tuples."""
+    """Convert columns named by `flattened` back to trees; numbered leaves become tuples."""
     trees: dict[str, Any] = {}
     for path, leaf in columns.items():
         *parents, last = path.split("/")

@@ -1,9 +1,8 @@
-"""`EpisodeRecorder`: writes an env runner's complete episodes to files, as `config.output` says.
+"""`EpisodeRecorder`: writes complete episodes of an env runner to the files of `config.output`.
 
-An episode is a row with its state as msgpack, or as many rows as it has steps. Episodes have the
-actions of the module, such as normalized ones; rows of steps have those of the environment.
-Episodes without an end are not written: those that go on when the algorithm stops, or when a runner
-dies.
+An episode is one row with its state as msgpack, or one row per step. Episodes contain the (for
+example normalized) actions of the module; rows of steps contain those of the environment.
+Unfinished episodes are not written when the algorithm stops or a runner dies.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from syncline.rl.value_types import Env
 
 
 class EpisodeRecorder:
-    """Collects episodes and writes a file, or a folder of files, whenever there are enough.
+    """Collects episodes, and writes a file or a folder of files when there are enough.
 
     Args:
         config: The algorithm's options; `output` is set.
-        worker_index: Number of the runner, part of the names of its files.
-        module_id: Module of several whose agents' episodes these are; the name of a folder.
+        worker_index: Index of the runner, part of its file names.
+        module_id: With several modules, the module of these episodes; used as folder name.
     """
 
     def __init__(
@@ -47,10 +46,10 @@ class EpisodeRecorder:
         self._rows: list[dict[str, Any]] = []
         self._size = 0
         if config.output_write_episodes:
-            array_msgpack.pack({})  # an error now rather than after the first episode
+            array_msgpack.pack({})  # fail now rather than after the first episode
 
     def add(self, episode: SingleAgentEpisode) -> None:
-        """Add a complete episode; write what was collected if it is enough."""
+        """Add a complete episode; write the collected episodes if there are enough."""
         episode = episode.to_numpy()
         if self._config.output_write_episodes:
             packed = array_msgpack.pack(episode.get_state())
@@ -68,7 +67,7 @@ class EpisodeRecorder:
             self.write()
 
     def _actions_for_env(self, episode: SingleAgentEpisode) -> dict[str, np.ndarray]:
-        """Return the columns of the actions as the environment got them."""
+        """Return the columns of the actions passed to the environment."""
         config, actions = self._config, episode.get_actions()
         if episode.action_space is not None:
             convert = actions_for_env(
@@ -78,7 +77,7 @@ class EpisodeRecorder:
         return flattened(Columns.ACTIONS, actions)
 
     def write(self) -> None:
-        """Write what was collected."""
+        """Write the collected episodes."""
         if not self._rows:
             return
         config = self._config

@@ -1,7 +1,8 @@
-"""Returns of recorded episodes, step by step: from whole episodes to columns of rows.
+"""Returns to go of recorded episodes, computed per step from whole episodes.
 
-G_t = sum_k gamma^k r_{t+k} until the end of the recording. If that is no terminal state, the value
-of the last observation is missing: its factor, gamma^(T - t), and the observation come along.
+G_t = sum_k gamma^k r_{t+k} until the end of the recording. If the recording does not end in a
+terminal state, the learner must add the value of the last observation; the columns therefore
+include its factor, gamma^(T - t), and the observation.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ LAST_OBS = "last_obs"
 
 
 class ReturnsPreLearner(OfflinePreLearner):
-    """Adds returns to recorded episodes; rows of single steps get them in `ReturnsData`."""
+    """Adds returns to recorded episodes; `ReturnsData` adds them to rows of single steps."""
 
     def __call__(self, batch: Rows) -> Rows:
         """Return the steps of recorded rows, as columns [B, ...]."""
@@ -31,7 +32,7 @@ class ReturnsPreLearner(OfflinePreLearner):
 
 
 class ReturnsData(OfflineData):
-    """Recorded steps with their returns: rows are collected episode by episode."""
+    """Recorded steps with their returns, computed from the rows of each episode."""
 
     def finished(self, steps: Any) -> Any:
         """Return the dataset with the columns of returns."""
@@ -54,14 +55,14 @@ def with_returns(rows: Rows, gamma: float) -> Rows:
     """Return rows of whole episodes with the columns of returns, without next observations.
 
     Args:
-        rows: Columns [B, …]; rows of an episode are in the order of time, or of the column "t".
+        rows: Columns [B, …]; rows of an episode are ordered by time or by the column "t".
         gamma: Discount factor.
     """
     order, starts = _order(rows)
     rows = {name: column[order] for name, column in rows.items()}
     lengths = np.diff([*starts, len(order)])
     last = starts + lengths - 1
-    left = np.repeat(last, lengths) - np.arange(len(order))  # steps until the last one
+    left = np.repeat(last, lengths) - np.arange(len(order))  # steps to the last one
     returns = np.zeros(len(order))
     following = np.zeros(len(starts))
     for number in range(int(lengths.max(initial=0))):
@@ -91,7 +92,7 @@ def with_returns(rows: Rows, gamma: float) -> Rows:
 
 
 def _order(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows, episode by episode, and the place of the first one of each."""
+    """Return the rows ordered by episode, and the index of the first row of each episode."""
     _, episodes = np.unique(rows[Columns.EPS_ID], return_inverse=True)
     time = rows.get(Columns.T, np.arange(len(episodes)))
     order = np.lexsort((time, episodes))

@@ -1,4 +1,4 @@
-"""`ActorCriticLearner`: what learners with a policy and a value function share.
+"""`ActorCriticLearner`: common base of learners with a policy and a value function.
 
 Covered: coefficients of the entropy bonus, log-probabilities and values of whole fragments with the
 current weights. Not covered: the losses (`algorithms/`).
@@ -47,7 +47,7 @@ class ActorCriticLearner(TorchLearner):
             )
 
     def policy(self, module_id: str, fwd_out: Batch) -> Any:
-        """Return the distribution of the actions of a training pass."""
+        """Return the action distribution of a training pass."""
         module: Any = self.module[module_id]
         return module.get_train_action_dist_cls().from_logits(fwd_out[Columns.ACTION_DIST_INPUTS])
 
@@ -84,7 +84,7 @@ class ActorCriticLearner(TorchLearner):
         return found
 
     def log_ratios(self, module: RLModule, fragment: Fragment) -> np.ndarray:
-        """Return log pi(a_t | s_t) - log mu(a_t | s_t), [T, N], with mu the policy that sampled."""
+        """Return log pi(a_t | s_t) - log mu(a_t | s_t), [T, N]; mu is the sampling policy."""
         ratios = self.log_probabilities(module, fragment) - fragment.columns[Columns.ACTION_LOGP]
         return ratios if fragment.valid is None else np.where(fragment.valid, ratios, 0.0)
 

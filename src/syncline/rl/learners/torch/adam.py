@@ -1,8 +1,8 @@
 """`FlatAdam`: Adam (Kingma and Ba 2015, https://arxiv.org/abs/1412.6980) for one long vector.
 
-The optimizers of torch import its compiler when the first one is created, which takes longer than
-the import of torch itself, and spend more time on preparations than on the update of a small
-network. This one calls the fused kernel directly. Its state has the layout of `torch.optim.Adam`.
+Torch's optimizers import its compiler on first creation, which takes longer than importing torch
+itself, and their overhead exceeds the update of a small network. This class calls the fused kernel
+directly. Its state has the layout of `torch.optim.Adam`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import nn
 
 
 class FlatAdam(torch.optim.Optimizer):
-    """Adam for parameters with dense gradients; the same arguments and state as
+    """Adam for parameters with dense gradients, with the arguments and state of
     `torch.optim.Adam`.
     """
 
@@ -31,8 +31,8 @@ class FlatAdam(torch.optim.Optimizer):
         )
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add parameters with options of their own."""
-        # The undecorated method: the decorator is what imports torch's compiler.
+        """Add parameters with separate options."""
+        # The undecorated method, because the decorator imports torch's compiler.
         add = torch.optim.Optimizer.add_param_group
         getattr(add, "__wrapped__", add)(self, param_group)
 
@@ -42,7 +42,7 @@ class FlatAdam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def update(self) -> None:
-        """Do what `step` does, without the hooks and profiler marks that torch adds to it."""
+        """Take a step without the hooks and profiler marks that torch adds to `step`."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:

@@ -1,9 +1,9 @@
 """`DenseStack`: gradients of small fully connected networks without autograd.
 
-For layers of 64 to 256 units, modules, graph and allocations of torch take longer than the
-products. Here NumPy computes both passes on views of the parameters, and on arrays that are kept
-between updates; large products are left to torch. Not covered: anything but linear layers, each
-followed by ReLU, tanh or nothing.
+For layers of 64 to 256 units, torch's modules, graph and allocations take longer than the matrix
+products. Here NumPy computes both passes on views of the parameters and on arrays that are reused
+between updates; torch computes large products. Only linear layers, each followed by ReLU, tanh or
+no activation, are supported.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Scratch = dict[tuple[int, int], np.ndarray]
 
 ALL_ROWS = slice(None)
 LARGE_PRODUCT = 1 << 18
-"""Multiplications up to which NumPy multiplies matrices: its library is faster to call, and starts
-no threads of its own below this size.
+"""Number of multiplications up to which NumPy computes matrix products: its library is faster to
+call, and starts no threads below this size.
 """
 LARGE_VECTOR_PRODUCT = 9000
 """The same for products of a vector and a matrix."""
 LARGE_ARRAY = 1 << 14
-"""Elements of a layer's outputs that are left to torch."""
+"""Number of elements in a layer's output from which torch is used."""
 
 _threshold_backward = torch.ops.aten.threshold_backward.grad_input
 
@@ -40,12 +40,12 @@ _threshold_backward = torch.ops.aten.threshold_backward.grad_input
 class DenseStack:
     """Fully connected layers, [B, in] to [B, out].
 
-    A pass overwrites the arrays of the one before. Not thread-safe.
+    Each pass overwrites the arrays of the previous one. Not thread-safe.
 
     Args:
-        layers: Linear layers on the CPU in float32 and the activation after each.
-        scratch: Arrays for gradients of hidden units. Stacks may share it if each is done with
-            what `backward` returned before the next one begins; caches then hold more.
+        layers: Linear layers on the CPU in float32, each with its activation.
+        scratch: Arrays for gradients of hidden units. Stacks may share them to save cache if the
+            result of one stack's `backward` is used before the next stack begins.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class DenseStack:
         self.bind()
 
     def bind(self) -> None:
-        """Follow parameters that got other memory."""
+        """Update the views if the parameters were moved to other memory."""
         pointers = tuple(each.data_ptr() for each in self.parameters)
         if pointers == self._pointers:
             return
@@ -76,14 +76,14 @@ class DenseStack:
         self._outputs = [np.empty((size, each), np.float32) for each in self._widths]
 
     def _add_rows(self, values: np.ndarray, out: np.ndarray) -> None:
-        """Set `out` to the sum over the rows; for small arrays a product is faster."""
+        """Set `out` to the sum over the rows; for small arrays a matrix product is faster."""
         if values.size > LARGE_VECTOR_PRODUCT:
             values.sum(0, out=out)
         else:
             np.dot(self._ones[: len(values)], values, out=out)
 
     def _scratch_array(self, place: int, rows: int, width: int) -> np.ndarray:
-        """Return the array for the gradient of a layer's inputs; neighbours have different ones."""
+        """Return the array for the gradient of a layer's inputs; adjacent layers do not share."""
         key = (place % 2, width)
         known = self._scratch.get(key)
         if known is None or len(known) < rows:
@@ -111,7 +111,7 @@ class DenseStack:
         into_weights: bool = True,
         into_inputs: bool = False,
     ) -> np.ndarray:
-        """Set the gradients of the weights for the latest pass; at most once for each pass.
+        """Set the gradients of the weights for the latest pass; call it at most once per pass.
 
         Returns:
             The gradient of the inputs, [rows, in], if `into_inputs` is set, until the next call.
@@ -120,7 +120,7 @@ class DenseStack:
             gradient: Gradient of the outputs of these rows, [rows, out]; overwritten.
             rows: Rows of the latest pass that have a gradient.
             into_weights: Set the gradients of the weights.
-            into_inputs: Continue to the inputs.
+            into_inputs: Compute the gradient of the inputs.
         """
         for place in reversed(range(len(self._weights))):
             _through(self._activations[place], gradient, self._outputs[place][rows])
@@ -136,7 +136,7 @@ class DenseStack:
 
 
 def _gradient_view(parameter: torch.Tensor) -> np.ndarray:
-    """Return the gradient as an array; an empty one for frozen parameters."""
+    """Return the gradient as an array; empty for frozen parameters."""
     found: np.ndarray = np.empty(0) if parameter.grad is None else parameter.grad.numpy()
     return found
 
@@ -184,8 +184,8 @@ def _through(activation: Activation, gradient: np.ndarray, outputs: np.ndarray) 
 
 
 def dense_stack(*parts: Any, scratch: Scratch | None = None) -> DenseStack | None:
-    """Return the layers of encoders and heads, one after another; None if they are more than
-    fully connected layers on the CPU in float32, or if anybody observes them.
+    """Return the concatenated layers of encoders and heads; None unless all are fully connected
+    layers on the CPU in float32 without hooks.
     """
     layers: list[tuple[nn.Linear, Activation]] = []
     for part in parts:

@@ -1,7 +1,7 @@
 """`FlatParameters`: all parameters of an optimizer in one buffer.
 
-One update of one long vector takes a tenth of the time of updates of many short ones; norms and
-reductions between learners become one operation, too.
+Updating one long vector takes a tenth of the time of updating many short ones; norms and
+all-reduce operations also become single operations.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import nn
 
 
 class FlatParameters:
-    """One vector of which parameters, and their gradients, are views.
+    """One vector; parameters and their gradients are views of it.
 
     Args:
         parameters: Parameters of the same type on the same device, without duplicates.
@@ -40,10 +40,10 @@ class FlatParameters:
         self.bind()
 
     def bind(self) -> None:
-        """Make the parameters views of the vector; their values stay as they are.
+        """Make the parameters views of the vector without changing their values.
 
-        A no-op for parameters that are views already. Needed after code replaced `.data` of a
-        parameter, such as `module.to(…)`.
+        Has no effect on parameters that are already views. Needed after code such as
+        `module.to(…)` has replaced the `.data` of a parameter.
         """
         for parameter, value, gradient in self._views:
             if parameter.data_ptr() != value.data_ptr():

@@ -1,12 +1,12 @@
-"""`LearnerConnectors`: a program's connectors between samples and loss.
+"""`LearnerConnectors`: user-defined connectors between samples and loss.
 
-Learners work on whole fragments and need no connectors. Pieces of a program run on episodes made of
-the fragments, each with one more step, whose observation is that after the last step:
+Learners work on whole fragments and need no connectors. User-defined connectors run on episodes
+that are converted from the fragments, each extended by a step with the last observation:
 
-* Pieces in front of all default ones change fragments: observations, actions and rewards of the
-  episodes, and the columns that they add to the batch. Everything else, such as advantages, follows
-  as without connectors, for any algorithm.
-* With pieces among or behind the default ones, the whole pipeline makes the batch.
+* Connectors before all default ones change fragments: observations, actions and rewards of the
+  episodes, and the columns that they add to the batch. All other computations, such as advantages,
+  are the same as without connectors, for any algorithm.
+* With connectors between or after the default ones, the whole pipeline builds the batch.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _ENDS = (Columns.LOSS_MASK, Columns.TERMINATEDS, Columns.TRUNCATEDS)
 
 
 class LearnerConnectors:
-    """Runs the program's pieces of a learner's pipeline.
+    """Runs the user-defined connectors of a learner's pipeline.
 
     Args:
         pipeline: Connectors from episodes to the learner.
         modules: The learner's modules.
-        metrics: Logger that connectors get.
+        metrics: Logger that is passed to connectors.
     """
 
     def __init__(self, pipeline: ConnectorPipelineV2, modules: Any, metrics: Any) -> None:
@@ -49,13 +49,13 @@ class LearnerConnectors:
 
     @property
     def exist(self) -> bool:
-        """True if the pipeline has pieces of the program."""
+        """True if the pipeline has user-defined connectors."""
         pieces = self.pipeline.connectors
         return bool(pieces[own_pieces(pieces)])
 
     @property
     def make_batches(self) -> bool:
-        """True if the whole pipeline must run: pieces stand among or behind the default ones."""
+        """True if the whole pipeline must run: not all user-defined connectors come first."""
         pieces = self.pipeline.connectors
         place = own_pieces(pieces)
         before = pieces[: place.start]
@@ -67,7 +67,7 @@ class LearnerConnectors:
     # -- fragments
 
     def changed(self, module_id: str, fragment: Fragment) -> Fragment:
-        """Return a fragment as the program's pieces change it."""
+        """Apply the user-defined connectors to a fragment."""
         parts = parts_of(fragment)
         if not parts:
             return fragment
@@ -93,9 +93,9 @@ class LearnerConnectors:
         return _rebuilt(fragment, parts, obs, rewards, columns)
 
     def changed_rows(self, module_id: str, rows: dict[str, Tree]) -> dict[str, Tree]:
-        """Return rows of a replay buffer as the program's pieces change them.
+        """Apply the user-defined connectors to rows of a replay buffer.
 
-        Each row is an episode of one step for them.
+        Each row becomes an episode of one step.
         """
         count = len(rows[Columns.REWARDS])
         fragment = Fragment(
@@ -127,17 +127,17 @@ class LearnerConnectors:
     # -- batches
 
     def batch(self, module_id: str, fragments: Sequence[Fragment]) -> TrainBatch:
-        """Return the batch of a module that the whole pipeline makes.
+        """Return the batch of a module, built by the whole pipeline.
 
         Raises:
-            ValueError: The module has a memory, whose states are not recorded for every step.
+            ValueError: The module has a memory, but its states are not recorded for every step.
         """
         module = self._modules[module_id]
         if module.is_stateful():
             raise ValueError(
-                f"The learner connectors of the module {module_id!r}, which has a memory, stand "
-                "among or behind the default ones. Put them in front, as "
-                "`learners(learner_connector=…)` does."
+                f"The module {module_id!r} has a memory, so its learner connectors must come "
+                "before the default ones. Add them with "
+                "`learners(learner_connector=…)`."
             )
         episodes = [
             each
@@ -183,7 +183,7 @@ class LearnerConnectors:
 
 
 def _items(batch: Batch, name: str, episode: SingleAgentEpisode, otherwise: Any) -> list[Tree]:
-    """Return the items of an episode: those in the batch if it has the column."""
+    """Return the items of an episode, from the batch if it has the column."""
     if name in batch:
         return items_of(batch[name][batch_key(episode)])
     return items_of(otherwise)
@@ -196,7 +196,7 @@ def _rebuilt(
     rewards: list[list[Any]],
     columns: dict[str, list[list[Tree]]],
 ) -> Fragment:
-    """Return a fragment with other observations, rewards and columns, given by part."""
+    """Return a fragment with new observations, rewards and columns, given by part."""
     length, width = fragment.rewards.shape
     made_obs = _empty((length + 1, width), obs[0][0])
     made_rewards = fragment.rewards.copy()
@@ -233,7 +233,7 @@ def _zeros(shape: tuple[int, ...], like: np.ndarray) -> np.ndarray:
 
 
 def _put(tree: Tree, place: Any, items: Sequence[Tree]) -> None:
-    """Write items, one for each step, at a place of a tree of arrays [T, N, …]."""
+    """Write items, one per step, to an index of a tree of arrays [T, N, …]."""
 
     def put(target: np.ndarray, values: np.ndarray) -> None:
         target[place] = values

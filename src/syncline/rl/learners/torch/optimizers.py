@@ -1,4 +1,4 @@
-"""`Optimizers`: the optimizers of a learner, with their schedules and gradients."""
+"""`Optimizers`: the optimizers of a learner with their schedules and gradients."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Optimizers:
     def register_adam(
         self, module_id: str, name: str, params: Sequence[nn.Parameter], lr: Any, eps: float
     ) -> None:
-        """Create Adam for parameters of a module, which become views of one vector."""
+        """Create Adam for parameters of a module, and make them views of one vector."""
         params = list(dict.fromkeys(params))
         if are_alike(params):
             flat = FlatParameters(params)
@@ -50,7 +50,7 @@ class Optimizers:
     def register(
         self, module_id: str, name: str, optimizer: torch.optim.Optimizer, lr: Any
     ) -> None:
-        """Register an optimizer; with a learning rate or schedule, or None to keep its own."""
+        """Register an optimizer with a learning rate or schedule; None keeps its own rate."""
         self._by_module.setdefault(module_id, {})[name] = optimizer
         if lr is not None:
             schedule = self._schedules[module_id, name] = Schedule(lr, "lr")
@@ -82,12 +82,12 @@ class Optimizers:
     # -- steps
 
     def bind(self) -> None:
-        """Make parameters views of their vectors again, if code replaced their data."""
+        """Restore the views of parameters whose data was replaced."""
         for flat in self._flat.values():
             flat.bind()
 
     def set_learning_rates(self, step: int) -> Iterator[tuple[tuple[str, str], float]]:
-        """Set the rates after `step` environment steps; yield them by the key of their metric."""
+        """Set the learning rates after `step` environment steps; yield metric keys and rates."""
         for (module_id, name), schedule in self._schedules.items():
             rate = schedule.value(step)
             if not schedule.is_constant:
@@ -110,7 +110,7 @@ class Optimizers:
     def clip(
         self, optimizer: torch.optim.Optimizer, gradients: Gradients, limit: float | None, by: str
     ) -> torch.Tensor:
-        """Clip the gradients of an optimizer in place; return their common norm before."""
+        """Clip the gradients of an optimizer in place; return their global norm before clipping."""
         own = self.own_gradients(optimizer, gradients)
         are_views = all(parameter.grad is gradient for parameter, gradient in own.items())
         if optimizer in self._flat and are_views and by != "norm":
@@ -132,7 +132,7 @@ class Optimizers:
                     gradient /= num_learners
 
     def unscale(self, module_ids: Collection[str], scaler: Any) -> None:
-        """Divide the gradients of modules by the scale of a `GradScaler`; it notes infinities."""
+        """Unscale the gradients of modules with a `GradScaler`, which records infinities."""
         for module_id in module_ids:
             for optimizer in self.of_module(module_id).values():
                 scaler.unscale_(optimizer)
@@ -140,9 +140,9 @@ class Optimizers:
     def apply(self, gradients: Gradients, *, skip_unless_finite: bool, scaler: Any = None) -> None:
         """Take one step of the optimizers whose parameters have gradients.
 
-        A `GradScaler` skips steps whose gradients were infinite.
+        A `GradScaler` skips steps with infinite gradients.
 
-        Values that are not finite become 0, or with `skip_unless_finite` prevent the step.
+        Non-finite values are set to 0 or, with `skip_unless_finite`, prevent the step.
         """
         for optimizers in self._by_module.values():
             for optimizer in optimizers.values():
@@ -166,10 +166,10 @@ class Optimizers:
     def clip_and_step(
         self, module_id: str, limit: float | None, by: str, *, skip_unless_finite: bool
     ) -> dict[str, float]:
-        """Clip the vectors of gradients and take a step of all optimizers of a module.
+        """Clip the gradient vectors and take a step of all optimizers of a module.
 
         Returns:
-            The norms before, by name of the optimizer.
+            The norms before clipping, by name of the optimizer.
 
         Args:
             module_id: The module, for which `are_vectors` is True.
@@ -219,7 +219,7 @@ class Optimizers:
             optimizer.step()
 
     def _vectors(self, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-        """Return all gradients of an optimizer: one vector, or one tensor for each parameter."""
+        """Return all gradients of an optimizer: one vector, or one tensor per parameter."""
         if optimizer in self._flat:
             gradient = self._flat[optimizer].vector.grad
             assert gradient is not None
@@ -229,7 +229,7 @@ class Optimizers:
     # -- state
 
     def get_state(self) -> StateDict:
-        """Return the states of all optimizers, with arrays."""
+        """Return the states of all optimizers as arrays."""
         return {
             module_id: {
                 name: map_tree(_to_array, optimizer.state_dict()) for name, optimizer in own.items()
@@ -238,7 +238,7 @@ class Optimizers:
         }
 
     def set_state(self, state: Mapping[str, StateDict]) -> None:
-        """Set the states of the optimizers of modules that are trained here."""
+        """Set the states of the optimizers of trained modules."""
         for module_id, own in state.items():
             optimizers = self.of_module(module_id)
             for name, saved in own.items() if optimizers else ():
@@ -248,13 +248,13 @@ class Optimizers:
                         "which this configuration does not create."
                         f"{did_you_mean(name, optimizers)}"
                     )
-                # The undecorated method: the decorator imports torch's compiler.
+                # The undecorated method, because the decorator imports torch's compiler.
                 load = torch.optim.Optimizer.load_state_dict
                 getattr(load, "__wrapped__", load)(optimizers[name], map_tree(_to_tensor, saved))
 
 
 def clip_gradients(gradients: Sequence[torch.Tensor], limit: float | None, by: str) -> torch.Tensor:
-    """Clip gradients in place and return their common norm before.
+    """Clip gradients in place and return their global norm before clipping.
 
     Args:
         gradients: Tensors.
@@ -277,7 +277,7 @@ def clip_gradients(gradients: Sequence[torch.Tensor], limit: float | None, by: s
 
 
 def _has_hooks(optimizer: torch.optim.Optimizer) -> bool:
-    """Return True if others observe `step`: hooks, or schedulers, which replace it."""
+    """Return True if `step` has hooks or was replaced by a scheduler."""
     return bool(
         optimizer._optimizer_step_pre_hooks
         or optimizer._optimizer_step_post_hooks

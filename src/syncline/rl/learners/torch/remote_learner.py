@@ -1,8 +1,8 @@
 """`RemoteLearner`: the actor around one of several learners.
 
-Each learner gets the whole batch, prepares it as a single one would, and computes the gradients of
-its share of every minibatch; the mean of the gradients is that of the whole minibatch. So all
-learners have the same weights, random numbers and statistics of the batch, and take as many steps.
+Each learner gets the whole batch, prepares it like a single learner, and computes the gradients of
+its share of every minibatch; the mean of these gradients is the gradient of the whole minibatch. So
+all learners have the same weights, random numbers and batch statistics, and take the same steps.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from syncline.train.torch import process_group
 
 
 class RemoteLearner:
-    """Creates a learner in its process and calls it.
+    """Creates a learner in its process and forwards calls to it.
 
     Args:
-        config: The algorithm's options; with a seed.
+        config: The algorithm's options, including a seed.
         module_spec: Specification of the modules.
         rank: Rank of the learner.
     """
@@ -45,7 +45,7 @@ class RemoteLearner:
         return current_engine().node_address()
 
     def open_rendezvous(self, host: str, timeout_s: float) -> int:
-        """Open the store on a port of this machine; return the port. For rank 0."""
+        """Open the store of rank 0 on a free port of this machine; return the port."""
         return process_group.open_rendezvous(host, self.world_size, timeout_s)
 
     def join(self, plan: GroupPlan) -> None:
@@ -57,11 +57,11 @@ class RemoteLearner:
         self._learner.rank, self._learner.num_learners = self.world_rank, self.world_size
 
     def update(self, method: str, sent: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
-        """Call a method of the learner that trains; keep the state before it.
+        """Call a training method of the learner; keep the state before the call.
 
         Args:
             method: Name of the method.
-            sent: Its arguments and keywords; `batch` may be rows by module id.
+            sent: Its arguments; `batch` may be rows by module id.
         """
         self._state_before = self.get_state()
         args, options = sent
@@ -75,7 +75,7 @@ class RemoteLearner:
             return getattr(self._learner, method)(*args, **options)
 
     def state_before_update(self) -> Any:
-        """Return the state before the update that was begun last; None without one."""
+        """Return the state before the latest update, or None."""
         return self._state_before
 
     def get_state(self) -> Any:

@@ -1,4 +1,4 @@
-"""`TargetNetworkLearner`: a learner whose modules have target networks, and errors for replay."""
+"""`TargetNetworkLearner`: a learner for modules with target networks and replay priorities."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ TargetTensors: TypeAlias = tuple[
 ]
 
 _HOOKS = frozenset(name for name in vars(TorchLearner) if not name.startswith("__"))
-"""Methods that a program may replace on a learner."""
+"""Methods that a subclass may override on a learner."""
 
 
 class DirectStep(Protocol):
     """Computes the gradients of a loss without autograd."""
 
     def gradients(self, columns: dict[str, Tree]) -> tuple[np.ndarray, dict[str, Any]]:
-        """Set the gradients of all weights; return the errors, [B], and what to report."""
+        """Set the gradients of all weights; return the errors, [B], and metrics."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class _DirectUpdate:
-    """How a module is updated."""
+    """Update procedure of a module."""
 
     module_id: str
     module: Any
@@ -51,10 +51,10 @@ class _DirectUpdate:
 
 
 class TargetNetworkLearner(TorchLearner):
-    """Moves target networks every `target_network_update_freq` environment steps.
+    """Updates target networks every `target_network_update_freq` environment steps.
 
-    Small networks learn without autograd if `make_direct_step` knows how; any override of the
-    update, the loss or the module leads back to it.
+    Small networks are trained without autograd if `make_direct_step` supports them; any override of
+    the update, the loss or the module switches back to autograd.
     """
 
     def build(self) -> None:
@@ -80,18 +80,18 @@ class TargetNetworkLearner(TorchLearner):
     # -- updates without autograd
 
     def make_direct_step(self, module_id: str, config: AlgorithmConfig) -> DirectStep | None:
-        """Return what computes the gradients of a module, or None to use autograd."""
+        """Return the object that computes the gradients of a module, or None to use autograd."""
         return None
 
     def _direct_updates(self, columns: Mapping[str, dict[str, Tree]]) -> list[_DirectUpdate]:
-        """Return the updates of the modules; none if one of them needs autograd."""
+        """Return the updates of the modules; empty if one of them needs autograd."""
         if self.distributed:
             return []
         updates = [self._direct_update(module_id, rows) for module_id, rows in columns.items()]
         return [each for each in updates if each is not None] if None not in updates else []
 
     def _direct_update(self, module_id: str, columns: dict[str, Tree]) -> _DirectUpdate | None:
-        """Return the update of a module; it stays the same within an iteration."""
+        """Return the update of a module; it is fixed within an iteration."""
         if module_id not in self.module or DISCOUNTS not in columns:
             return None
         module, known = self.module[module_id], self._direct.get(module_id)
@@ -105,7 +105,7 @@ class TargetNetworkLearner(TorchLearner):
         return None if known.step is None else known
 
     def _may_be_direct(self, config: AlgorithmConfig) -> bool:
-        """Return True if no option asks for more than the losses' gradients."""
+        """Return True if no option needs more than the gradients of the losses."""
         return (
             self._scaler is None
             and self.device.type == "cpu"
@@ -124,7 +124,7 @@ class TargetNetworkLearner(TorchLearner):
         columns: Mapping[str, dict[str, Tree]],
         timesteps: Mapping[str, int],
     ) -> dict[str, np.ndarray]:
-        """Do what `TorchLearner.update_on_rows` does, with gradients from `DirectStep`."""
+        """Update like `TorchLearner.update_on_rows`, but with gradients from `DirectStep`."""
         self.updates += 1
         self.optimizers.bind()
         step = int(timesteps.get(NUM_ENV_STEPS_SAMPLED_LIFETIME, 0))
@@ -156,9 +156,9 @@ class TargetNetworkLearner(TorchLearner):
     # -- metrics
 
     def report(self, module_id: str, **values: Any) -> None:
-        """Report tensors of the latest update: their means are metrics.
+        """Store tensors of the latest update, whose means are metrics.
 
-        Means are taken when results are read, once in many updates.
+        Means are computed when results are read, once in many updates.
         """
         self._reported[module_id] = values
 
@@ -168,19 +168,19 @@ class TargetNetworkLearner(TorchLearner):
             means = {name: _mean(value) for name, value in values.items()}
             self.metrics.log_dict(means, key=module_id, window=1)
         self._reported = {}
-        self._direct = {}  # look again at every iteration: hooks on layers need autograd
+        self._direct = {}  # check again in every iteration: hooks on layers need autograd
         if self._direct_rows:
             self._log_rows(self._direct_rows)
             self._direct_rows = {}
         return super().reduce_metrics()
 
     def after_gradient_based_update(self, *, timesteps: dict[str, int]) -> None:
-        """Move the target networks that are due."""
+        """Update the target networks that are due."""
         super().after_gradient_based_update(timesteps=timesteps)
         step = int(timesteps.get(NUM_ENV_STEPS_SAMPLED_LIFETIME, 0))
         for module_id, module in self.module.items():
             if not hasattr(module, "get_target_network_pairs"):
-                continue  # a rule without weights
+                continue  # a rule-based module without weights
             config: Any = self.config.get_config_for_module(module_id)
             if self.is_target_due(module_id, config, step):
                 self._last_target_update[module_id] = step
@@ -188,7 +188,7 @@ class TargetNetworkLearner(TorchLearner):
                 self.metrics.log_value((module_id, NUM_TARGET_UPDATES), 1, reduce="lifetime_sum")
 
     def _move_targets(self, module_id: str, module: Any, tau: float) -> None:
-        """Move the targets of a module; finding its parameters takes longer than moving them."""
+        """Update the targets of a module; cache its parameters, because collecting them is slow."""
         known, tensors = self._targets_of.get(module_id, (None, []))
         if known is not module:
             tensors = target_tensors(module.get_target_network_pairs())
@@ -196,7 +196,7 @@ class TargetNetworkLearner(TorchLearner):
         move_tensors(tensors, tau)
 
     def is_target_due(self, module_id: str, config: AlgorithmConfig, step: int) -> bool:
-        """Return True if the target networks of a module have to move after `step` steps."""
+        """Return True if the target networks of a module are due after `step` steps."""
         last = self._last_target_update.get(module_id, 0)
         return bool(step - last >= config.target_network_update_freq)
 
@@ -226,7 +226,7 @@ def _mean(value: object) -> Any:
 
 
 def discounts(gamma: float, batch: Batch) -> torch.Tensor:
-    """Return gamma^n, and 0 after terminal states, [B]; recorded rows have n = 1."""
+    """Return gamma^n, or 0 after terminal states, [B]; recorded rows have n = 1."""
     if DISCOUNTS in batch:
         known: torch.Tensor = batch[DISCOUNTS]
         return known
@@ -235,7 +235,7 @@ def discounts(gamma: float, batch: Batch) -> torch.Tensor:
 
 
 def weighted_mean(losses: torch.Tensor, batch: Batch) -> torch.Tensor:
-    """Return the mean over the rows, [..., B], weighted as the replay buffer says."""
+    """Return the mean over the rows, [..., B], with the weights of the replay buffer."""
     return (losses * batch[WEIGHTS] if WEIGHTS in batch else losses).mean(-1)
 
 
@@ -250,7 +250,7 @@ def move_targets(pairs: Any, tau: float) -> None:
 
 
 def target_tensors(pairs: Any) -> TargetTensors:
-    """Return parameters of targets, parameters of online networks, and pairs of buffers."""
+    """Return target parameters, online parameters, and pairs of buffers."""
     online = [each for one, _ in pairs for each in one.parameters()]
     target = [each for _, other in pairs for each in other.parameters()]
     buffers = [
@@ -261,7 +261,7 @@ def target_tensors(pairs: Any) -> TargetTensors:
 
 @torch.no_grad()
 def move_tensors(tensors: TargetTensors, tau: float) -> None:
-    """Move what `target_tensors` returned."""
+    """Update the tensors that `target_tensors` returned."""
     target, online, buffers = tensors
     torch._foreach_lerp_(target, online, tau)
     for kept, new in buffers:

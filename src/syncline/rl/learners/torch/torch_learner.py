@@ -1,7 +1,7 @@
 """`TorchLearner`: updates the weights of modules.
 
-Covered: from fragments to batches, minibatches, gradients, optimizers, schedules, metrics, state.
-Not covered: the losses (each algorithm's subclass) and several learners (`group`).
+Covered: conversion of fragments to batches, minibatches, gradients, optimizers, schedules, metrics,
+state. Not covered: the losses (subclasses of the algorithms) and several learners (`group`).
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ from syncline.rl.metrics.names import (
 from syncline.rl.modules.rl_module import MultiRLModule, MultiRLModuleSpec, RLModule
 
 ROWS_AT_ONCE = 8192
-"""Rows of a pass without gradients."""
+"""Rows per pass without gradients."""
 
 
 class TorchLearner(Checkpointable):
     """Owns modules, optimizers and the update. Subclasses define the loss.
 
-    Override `compute_loss_for_module`; if needed also `postprocess`,
+    Override `compute_loss_for_module` and, if needed, `postprocess`,
     `configure_optimizers_for_module`, `postprocess_gradients_for_module`,
     `before_gradient_based_update` and `after_gradient_based_update`. Not thread-safe.
 
     Args:
         config: The algorithm's options.
         module_spec: Specification of the modules.
-        module: The modules, if they exist.
+        module: Existing modules, if any.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class TorchLearner(Checkpointable):
         self.rank = 0
         """Rank among the learners of a group."""
         self.num_learners = 1
-        """Number of learners of the group; each takes its share of every minibatch."""
+        """Number of learners in the group; each processes its share of every minibatch."""
         self._device = torch.device("cpu")
 
     # -- building
@@ -105,7 +105,7 @@ class TorchLearner(Checkpointable):
         self.configure_optimizers()
 
     def _move(self, module: RLModule) -> None:
-        """Move a module to the device; rules without weights are no modules of torch."""
+        """Move a module to the device; skip rule-based modules, which are not torch modules."""
         network = _network(module)
         if isinstance(network, nn.Module):
             network.to(self._device)
@@ -121,7 +121,7 @@ class TorchLearner(Checkpointable):
 
     @property
     def _learner_connector(self) -> ConnectorPipelineV2:
-        """Connectors from episodes to batches; subclasses may add pieces after `build`."""
+        """Connectors from episodes to batches; subclasses may add connectors after `build`."""
         return self.connectors.pipeline
 
     def _choose_device(self) -> torch.device:
@@ -131,7 +131,7 @@ class TorchLearner(Checkpointable):
             raise RuntimeError(
                 f"`num_gpus_per_learner={self.config.num_gpus_per_learner}` needs a GPU, but torch "
                 "finds none on this machine. Set `learners(num_gpus_per_learner=0)`, or install a "
-                "build of torch for GPUs."
+                "GPU build of torch."
             )
         return torch.device(
             "cuda", self.config.local_gpu_idx if not self.config.num_learners else 0
@@ -139,13 +139,13 @@ class TorchLearner(Checkpointable):
 
     @contextmanager
     def _seeded(self, number: int) -> Iterator[None]:
-        """Seed torch within the block, so that its random numbers depend on the seed and `number`
-        only.
+        """Seed torch within the block, so that its random numbers depend only on the seed and
+        `number`.
         """
         if self.config.seed is None:
             yield
             return
-        random = torch.default_generator  # torch.manual_seed would take a stack trace, too
+        random = torch.default_generator  # torch.manual_seed also captures a stack trace
         before = random.get_state()
         random.manual_seed((self.config.seed << 32) + number)
         try:
@@ -180,7 +180,7 @@ class TorchLearner(Checkpointable):
     # -- optimizers
 
     def configure_optimizers(self) -> None:
-        """Create the optimizers of all modules that may be trained."""
+        """Create the optimizers of all trainable modules."""
         for module_id in self.module:
             if self.should_module_be_updated(module_id):
                 self.configure_optimizers_for_module(
@@ -201,7 +201,7 @@ class TorchLearner(Checkpointable):
         lr: Any,
         eps: float = 1e-8,
     ) -> None:
-        """Create Adam for parameters of a module, which become views of one vector."""
+        """Create Adam for parameters of a module, and make them views of one vector."""
         self.optimizers.register_adam(module_id, optimizer_name, params, lr, eps)
 
     def register_optimizer(
@@ -225,7 +225,7 @@ class TorchLearner(Checkpointable):
     def get_optimizers_for_module(
         self, module_id: str = ALL_MODULES
     ) -> list[tuple[str, torch.optim.Optimizer]]:
-        """Return names and optimizers of a module."""
+        """Return the names and optimizers of a module."""
         return list(self.optimizers.of_module(module_id).items())
 
     def get_parameters(self, module: RLModule) -> list[nn.Parameter]:
@@ -246,7 +246,7 @@ class TorchLearner(Checkpointable):
     # -- batches
 
     def build_batch(self, module_id: str, fragments: Sequence[Fragment]) -> TrainBatch:
-        """Return the batch of a module from what runners sampled."""
+        """Return the batch of a module from sampled fragments."""
         config = self.config.get_config_for_module(module_id)
         fragments = concatenate(fragments)
         if self.connectors.make_batches:
@@ -262,11 +262,11 @@ class TorchLearner(Checkpointable):
     def postprocess(
         self, module_id: str, config: AlgorithmConfig, fragment: Fragment
     ) -> dict[str, Tree]:
-        """Return further columns [T, N, …], such as advantages."""
+        """Return additional columns [T, N, …], such as advantages."""
         return {}
 
     def finish_batch(self, module_id: str, config: AlgorithmConfig, batch: TrainBatch) -> None:
-        """Change the whole batch of a module, such as by standardizing a column."""
+        """Change the whole batch of a module, for example standardize a column."""
 
     def _batch_of(self, module_id: str, config: AlgorithmConfig, fragment: Fragment) -> TrainBatch:
         columns = {**fragment.step_columns(), **self.postprocess(module_id, config, fragment)}
@@ -284,11 +284,11 @@ class TorchLearner(Checkpointable):
         return TrainBatch(columns=made, num_rows=int(pieces.length.sum()), is_sequence=True)
 
     def connected_rows(self, module_id: str, rows: dict[str, Tree]) -> dict[str, Tree]:
-        """Return rows of a replay buffer as the program's connectors change them."""
+        """Apply the user-defined connectors to rows of a replay buffer."""
         return self.connectors.changed_rows(module_id, rows) if self.connectors.exist else rows
 
     def batch_of_rows(self, columns: Mapping[str, Tree]) -> TrainBatch:
-        """Return rows [B, …], such as recorded steps, as a batch."""
+        """Convert rows [B, …], such as recorded steps, to a batch."""
         return TrainBatch(
             columns=as_tensors(dict(columns), self.device), num_rows=len(first_leaf(columns))
         )
@@ -296,9 +296,9 @@ class TorchLearner(Checkpointable):
     def update_on_rows(
         self, columns: Mapping[str, dict[str, Tree]], *, timesteps: Mapping[str, int]
     ) -> dict[str, np.ndarray]:
-        """Take one step on rows by module id; return their errors, [B], where there are any.
+        """Take one step on rows by module id; return their errors, [B], if there are any.
 
-        Unlike `update` it reports no metrics; `reduce_metrics` does.
+        Unlike `update`, it returns no metrics; `reduce_metrics` returns them.
         """
         batch = {
             module_id: self.batch_of_rows(self.connected_rows(module_id, rows))
@@ -311,7 +311,7 @@ class TorchLearner(Checkpointable):
     def values(self, module_id: str, fragment: Fragment) -> tuple[np.ndarray, np.ndarray]:
         """Return V(s_t) and V(s_{t+1}) of a module's value function, both [T, N], float32.
 
-        V(s_{t+1}) is that of the same episode, and 0 after terminal states.
+        V(s_{t+1}) belongs to the same episode, and is 0 after terminal states.
         """
         module = self.module[module_id]
         if module.is_stateful():
@@ -374,15 +374,14 @@ class TorchLearner(Checkpointable):
         minibatch_size: int | None = None,
         shuffle_batch_per_epoch: bool = False,
     ) -> dict[str, Any]:
-        """Train on fragments, or on batches that were built already; return the metrics since the
-        previous call.
+        """Train on fragments or prepared batches; return the metrics since the previous call.
 
         Args:
-            fragments: What runners sampled, by module id.
+            fragments: Sampled fragments by module id.
             batch: Batches by module id.
-            timesteps: Lifetime counts, such as of sampled environment steps, for schedules.
-            num_epochs: Passes through the batches.
-            minibatch_size: Rows of a minibatch; None for whole batches.
+            timesteps: Lifetime counts for schedules, such as sampled environment steps.
+            num_epochs: Passes over the batches.
+            minibatch_size: Minibatch size in rows; None for whole batches.
             shuffle_batch_per_epoch: Shuffle rows before each pass.
         """
         self.run_update(
@@ -409,7 +408,7 @@ class TorchLearner(Checkpointable):
         minibatch_size: int | None = None,
         shuffle_batch_per_epoch: bool = False,
     ) -> None:
-        """Train as `update` does, and return nothing."""
+        """Train like `update`, without returning metrics."""
         timesteps = dict(timesteps or {})
         step = int(timesteps.get(NUM_ENV_STEPS_SAMPLED_LIFETIME, 0))
         self.updates += 1
@@ -467,12 +466,12 @@ class TorchLearner(Checkpointable):
         self.apply_gradients(self.postprocess_gradients(gradients))
 
     def losses_of(self, batch: dict[str, Batch]) -> dict[str, torch.Tensor]:
-        """Return the losses of a training pass, in mixed precision with `torch_autocast`."""
+        """Return the losses of a training pass; with `torch_autocast`, in mixed precision."""
         if self.config.torch_autocast is None:
             return self.compute_losses(fwd_out=self.forward_train(batch), batch=batch)
         dtype = getattr(torch, self.config.torch_autocast)
         with torch.autocast(self.device.type, dtype=dtype):
-            # Probabilities and sums need the precision; matrix products do not.
+            # Probabilities and sums need full precision; matrix products do not.
             outputs = map_tree(_in_float32, self.forward_train(batch))
             losses = self.compute_losses(fwd_out=outputs, batch=batch)
         return {module_id: loss.float() for module_id, loss in losses.items()}
@@ -495,14 +494,14 @@ class TorchLearner(Checkpointable):
     def weighted(
         self, losses: dict[str, torch.Tensor], weights: dict[str, float]
     ) -> dict[str, torch.Tensor]:
-        """Return the losses times their weights, if they have any."""
+        """Multiply the losses by their weights, if given."""
         return {
             module_id: loss if weights.get(module_id, 1.0) == 1.0 else loss * weights[module_id]
             for module_id, loss in losses.items()
         }
 
     def average_gradients(self, module_ids: Collection[str], gradients: Gradients) -> None:
-        """Average the gradients of modules over all learners, in place, and undo their scale."""
+        """Average the gradients of modules over all learners, in place, and unscale them."""
         if self.distributed:
             self.optimizers.average(module_ids, self.num_learners)
             for parameter in list(gradients):
@@ -511,9 +510,9 @@ class TorchLearner(Checkpointable):
             self.optimizers.unscale(module_ids, self._scaler)
 
     def share_buffers(self, module_ids: Collection[str]) -> None:
-        """Set the buffers of modules to those of rank 0, in all learners.
+        """Set the buffers of modules in all learners to those of rank 0.
 
-        Buffers are no parameters, such as the running means of batch normalization: each learner
+        Buffers, such as the running means of batch normalization, are not parameters: each learner
         computes them from its own share of the batch. Called at the end of every update.
         """
         if not self.distributed:
@@ -533,7 +532,7 @@ class TorchLearner(Checkpointable):
                 start = stop
 
     def average(self, value: float) -> float:
-        """Return the mean of a number over all learners, which must all call this."""
+        """Return the mean of a number over all learners. Collective call."""
         if not self.distributed:
             return value
         tensor = torch.tensor([value], dtype=torch.float64)
@@ -596,7 +595,7 @@ class TorchLearner(Checkpointable):
             module_id: The module.
             config: Its options.
             batch: Its columns, [B, …] or [S, L, …].
-            fwd_out: What `forward_train` returned.
+            fwd_out: Output of `forward_train`.
         """
         raise NotImplementedError(
             f"{type(self).__name__} has no loss: override `compute_loss_for_module(self, *, "
@@ -660,7 +659,7 @@ class TorchLearner(Checkpointable):
         )
 
     def _schedulers_of(self, optimizer: torch.optim.Optimizer) -> list[Any]:
-        """Return torch's schedulers of learning rates; they step once an update."""
+        """Return torch's learning rate schedulers, which step once per update."""
         classes = self.config._torch_lr_scheduler_classes or ()
         if optimizer not in self._schedulers:
             self._schedulers[optimizer] = [make(optimizer) for make in classes]
@@ -702,9 +701,9 @@ class TorchLearner(Checkpointable):
         """Prepare an update. Called before the first minibatch."""
 
     def after_gradient_based_update(self, *, timesteps: dict[str, int]) -> None:
-        """Finish an update, such as by moving target networks. Called after the last minibatch."""
+        """Finish an update, for example move target networks. Called after the last minibatch."""
 
-    # -- modules that come and go
+    # -- adding and removing modules
 
     def add_module(
         self,
@@ -714,7 +713,7 @@ class TorchLearner(Checkpointable):
         config_overrides: Mapping[str, Any] | None = None,
         new_should_module_be_updated: Any = None,
     ) -> None:
-        """Add a module. The seed and its id determine its first weights."""
+        """Add a module. The seed and its id determine its initial weights."""
         with self._seeded((1 << 31) | (zlib.crc32(module_id.encode()) >> 1)):
             module = module_spec.build()
         self.module.add_module(module_id, module)
@@ -790,7 +789,7 @@ class TorchLearner(Checkpointable):
         return (), {"config": self.config, "module_spec": self._module_spec}
 
     def shutdown(self) -> None:
-        """Release what the learner holds."""
+        """Release the resources of the learner."""
 
 
 def _network(module: RLModule) -> Any:

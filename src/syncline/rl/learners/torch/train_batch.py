@@ -1,7 +1,7 @@
 """`TrainBatch`: a module's batch as tensors: rows, or sequences for modules with a state.
 
-Covered: from columns to tensors, minibatches. Not covered: which columns an algorithm needs (its
-learner).
+Covered: conversion of columns to tensors, minibatches. Not covered: the choice of columns, which
+is up to each learner.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def as_tensor(array: np.ndarray, device: torch.device) -> torch.Tensor:
         array = array.astype(np.float32)
     elif array.dtype in (np.int32, np.int16, np.uint16, np.uint32):
         array = array.astype(np.int64)
-    if not array.flags.writeable:  # from another process; torch warns about such arrays
+    if not array.flags.writeable:  # torch warns about read-only arrays from other processes
         array = array.copy()
     return torch.from_numpy(np.ascontiguousarray(array)).to(device, non_blocking=True)
 
@@ -42,22 +42,22 @@ def as_tensors(columns: dict[str, Tree], device: torch.device) -> Batch:
 
 @dataclass(kw_only=True)
 class TrainBatch:
-    """Columns of a module, all with the same first dimension."""
+    """Columns of a module with the same first dimension."""
 
     columns: Batch
     num_rows: int
-    """Steps without padding."""
+    """Number of steps without padding."""
     is_sequence: bool = False
     """Columns are [S, L, …]; `state_in` is [S, …] and `loss_mask` marks padding."""
 
     @property
     def size(self) -> int:
-        """First dimension: rows or sequences."""
+        """Size of the first dimension: rows or sequences."""
         return len(first_leaf(self.columns))
 
     @classmethod
     def join(cls, batches: Sequence[TrainBatch]) -> TrainBatch:
-        """Return batches as one."""
+        """Concatenate batches."""
         if len(batches) == 1:
             return batches[0]
         names = set.intersection(*(set(each.columns) for each in batches))
@@ -74,20 +74,20 @@ class TrainBatch:
         )
 
     def select(self, index: torch.Tensor | slice) -> Batch:
-        """Return rows or sequences."""
+        """Select rows or sequences."""
         return {
             name: map_tree(lambda leaf: leaf[index], column)
             for name, column in self.columns.items()
         }
 
     def num_minibatches(self, minibatch_size: int | None) -> int:
-        """Return the number of minibatches of about `minibatch_size` rows."""
+        """Return the number of minibatches with about `minibatch_size` rows."""
         if not minibatch_size:
             return 1
         return max(self.num_rows // minibatch_size, 1)
 
     def minibatches(self, count: int, permutation: torch.Tensor | None) -> Iterator[Batch]:
-        """Yield `count` minibatches, which contain every row once.
+        """Yield `count` minibatches that together contain every row once.
 
         Their sizes differ by at most one. `permutation` is the order of rows or sequences.
         """
@@ -105,9 +105,9 @@ class TrainBatch:
 
 
 def share_of(batch: Batch, rank: int, count: int) -> tuple[Batch, float]:
-    """Return one of `count` shares of a batch, and its weight.
+    """Return one of `count` shares of a batch and its weight.
 
-    The mean of the shares' means, each times its weight, is the mean of the batch. A batch with
+    The weighted mean of the means of all shares is the mean of the batch. A batch with fewer
     fewer rows than shares is not divided.
     """
     size = len(first_leaf(batch))
@@ -119,7 +119,7 @@ def share_of(batch: Batch, rank: int, count: int) -> tuple[Batch, float]:
     if mask is None:
         return share, (part.stop - part.start) * count / size
     rows = int(mask[part].sum())
-    if not rows:  # padding only: its mean would be NaN
+    if not rows:  # only padding, whose mean would be NaN
         return batch, 1.0
     return share, rows * count / int(mask.sum())
 

@@ -1,7 +1,7 @@
 """`DefaultPPOTorchRLModule`: the default module of algorithms with a policy and a value function.
 
-Encoder and heads come from a `PPOCatalog`. While acting, only the policy runs; a separate value
-network with memory of its own runs too, since its state has to go on.
+A `PPOCatalog` builds encoder and heads. Acting runs only the policy, and a separate value network
+if it has its own memory, because its state must be updated.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class DefaultPPORLModule(RLModule, InferenceOnlyAPI, ValueFunctionAPI):
         """Build the parts from the catalog."""
         config = self.catalog.actor_critic_encoder_config
         if config.is_stateful and not config.shared:
-            self.inference_only = False  # acting carries the critic's state
+            self.inference_only = False  # acting updates the critic's state
         config.inference_only = self.inference_only
         self.encoder = self.catalog.build_actor_critic_encoder(framework=self.framework)
         self.pi = self.catalog.build_pi_head(framework=self.framework)
@@ -39,7 +39,7 @@ class DefaultPPORLModule(RLModule, InferenceOnlyAPI, ValueFunctionAPI):
         return {}
 
     def get_non_inference_attributes(self) -> list[str]:
-        """Return the value function's parts."""
+        """Return the parts of the value function."""
         shared = self.catalog.actor_critic_encoder_config.shared
         stateful = self.catalog.actor_critic_encoder_config.is_stateful
         return ["vf"] if shared or stateful else ["vf", "encoder.critic_encoder"]
@@ -84,6 +84,6 @@ class DefaultPPOTorchRLModule(TorchRLModule, DefaultPPORLModule):
         return self.vf(embeddings).squeeze(-1)
 
     def acting_policy(self) -> ActingPolicy:
-        """Return NumPy's implementation if the policy is fully connected, else torch's."""
+        """Return acting with NumPy if the policy is fully connected, else with torch."""
         policy: NumpyActing | None = numpy_policy(self)
         return policy or super().acting_policy()

@@ -1,4 +1,4 @@
-"""GTrXL: a gated transformer with a memory of earlier steps, as an encoder with state.
+"""GTrXL: a gated transformer with a memory of earlier steps, used as a stateful encoder.
 
 Parisotto et al. 2019, "Stabilizing Transformers for Reinforcement Learning"
 (https://arxiv.org/abs/1910.06764); relative positions of Dai et al. 2019, "Transformer-XL"
@@ -7,11 +7,11 @@ Parisotto et al. 2019, "Stabilizing Transformers for Reinforcement Learning"
     y = gate(x, relu(attention(norm([memory, x]))))       gate: a GRU's, biased to the identity
     z = gate(y, relu(mlp(norm(y))))
 
-A step attends to itself and the last `memory` steps of its episode. Step j is seen from step t with
-the score (q_t + u) k_j + (q_t + v) r_{t-j}, where r encodes the distance.
+A step attends to itself and the last `memory` steps of its episode. The score of step j at step t
+is (q_t + u) k_j + (q_t + v) r_{t-j}, where r encodes the distance.
 
-State: the last `memory` inputs of each unit, [S, units, memory, dim], oldest first, and how many of
-them are of this episode, [S]. Left out: gradients into the memory.
+State: the last `memory` inputs of each unit, [S, units, memory, dim], oldest first, and the number
+of them that belong to this episode, [S]. Gradients do not flow into the memory.
 """
 
 from __future__ import annotations
@@ -47,32 +47,32 @@ class AttentionEncoderConfig(ModelConfig):
     """Settings of a GTrXL encoder."""
 
     num_units: int = 1
-    """Transformer units, one after another."""
+    """Number of stacked transformer units."""
     dim: int = 64
     """Size of the input and output of each unit."""
     num_heads: int = 1
-    """Heads of each unit."""
+    """Number of heads per unit."""
     head_dim: int = 32
-    """Size of each head's queries, keys and values."""
+    """Size of the queries, keys and values of each head."""
     memory: int = 50
-    """Previous steps that are kept, and attended to when acting."""
+    """Number of previous steps to store, and to attend to when acting."""
     memory_training: int = 50
-    """Previous steps that training attends to."""
+    """Number of previous steps that training attends to."""
     mlp_dim: int = 32
-    """Size of the hidden layer of each unit's MLP."""
+    """Size of the hidden layer in the MLP of each unit."""
     init_gate_bias: float = 2.0
     """Initial bias of the gates."""
     tokenizer_config: Any = None
-    """Settings of the encoder of single observations; None for vectors as they are."""
+    """Settings of the encoder of single observations; None to use vectors directly."""
 
     @property
     def output_dims(self) -> tuple[int, ...]:
-        """Size of the last unit's output."""
+        """Output size of the last unit."""
         return (self.dim,)
 
     @property
     def is_stateful(self) -> bool:
-        """True."""
+        """Always True."""
         return True
 
     def build(self, framework: str = "torch") -> TorchAttentionEncoder:
@@ -118,10 +118,10 @@ class TorchAttentionEncoder(TorchModel, Encoder):
 
 
 def band_mask(length: int, memory: int, window: int, count: torch.Tensor) -> torch.Tensor:
-    """Return which keys each step attends to, [S, L, memory + L], bool.
+    """Return the mask of the keys that each step attends to, [S, L, memory + L], bool.
 
-    Step t, at position memory + t, sees itself and the `window` positions before it, unless they
-    lie before the first of the `count` [S] valid positions of the memory.
+    Step t, at position memory + t, attends to itself and the `window` positions before it, as far
+    as they are among the last `count` [S] valid positions of the memory.
     """
     keys = torch.arange(memory + length, device=count.device)
     distance = memory + torch.arange(length, device=count.device)[:, None] - keys
@@ -147,7 +147,7 @@ class GatedUnit(nn.Module):
         self.gate_mlp = GRUGate(config.dim, config.init_gate_bias)
 
     def forward(self, x: torch.Tensor, joined: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Return the output [S, L, dim] for the input `x`, which ends `joined` [S, M + L, dim]."""
+        """Return the output [S, L, dim] for the input `x`, the end of `joined` [S, M + L, dim]."""
         attended = self.attention(self.norm_attention(joined), x.shape[1], mask)
         y = self.gate_attention(x, relu(attended))
         z: torch.Tensor = self.gate_mlp(y, relu(self.mlp(self.norm_mlp(y))))
@@ -155,7 +155,7 @@ class GatedUnit(nn.Module):
 
 
 class RelativeAttention(nn.Module):
-    """Attention of the last L of M + L positions to all that the mask allows.
+    """Attention of the last L of M + L positions to all positions in the mask.
 
     Scores depend on contents and on distances from 0 to `farthest`.
     """
@@ -194,10 +194,10 @@ class RelativeAttention(nn.Module):
 
 
 def at_distances(by_distance: torch.Tensor, num_keys: int) -> torch.Tensor:
-    """Return scores by key [..., L, num_keys] of scores by distance [..., L, D].
+    """Convert scores by distance [..., L, D] to scores by key [..., L, num_keys].
 
-    Query t stands at position num_keys - L + t. Keys farther than D - 1, or later than the query,
-    get another key's score: mask them.
+    Query t is at position num_keys - L + t. Keys farther than D - 1, or after the query, get
+    invalid scores and must be masked.
     """
     length, reach = by_distance.shape[-2:]
     device = by_distance.device
@@ -217,7 +217,7 @@ def sinusoids(count: int, dim: int) -> torch.Tensor:
 class GRUGate(nn.Module):
     """The gate of a GRU between x and y: g = (1 - z) x + z h.
 
-    z = sigmoid(W y + U x - bias): a positive bias starts close to g = x.
+    z = sigmoid(W y + U x - bias), so a positive bias starts close to g = x.
     """
 
     def __init__(self, dim: int, bias: float) -> None:

@@ -1,6 +1,6 @@
-"""`Catalog`: encoders, heads and distributions that fit to spaces and model settings.
+"""`Catalog`: chooses encoders, heads and distributions for spaces and model settings.
 
-Default modules get their parts from a catalog. Override its methods to replace a part and keep the
+Default modules get their parts from a catalog. Override its methods to replace single parts.
 rest. `PPOCatalog` serves all modules with a policy and a value function.
 """
 
@@ -43,19 +43,19 @@ Space = gym.Space[Any]
 
 
 class Catalog:
-    """Builds an encoder, and knows the distribution of actions.
+    """Builds an encoder and chooses the action distribution.
 
     Args:
         observation_space: Space of the observations.
         action_space: Space of the actions.
-        model_config_dict: Settings, a dict or a `DefaultModelConfig`; missing ones are completed.
+        model_config_dict: Settings, a dict or a `DefaultModelConfig`, completed with defaults.
 
     Raises:
-        ValueError: There is no default encoder for the observations, or a setting is out of range.
+        ValueError: The observations have no default encoder, or a setting is out of range.
     """
 
     action_dist_cls: Any = None
-    """Class that the module sets, in place of the one that fits to the action space."""
+    """Class set by the module, which replaces the one chosen by the action space."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Catalog:
         self._determine_components_hook()
 
     def _determine_components_hook(self) -> None:
-        """Choose the settings of the encoder. Override it to choose others."""
+        """Choose the settings of the encoder. Override it to change them."""
         self._encoder_config = self._get_encoder_config(
             observation_space=self.observation_space,
             action_space=self.action_space,
@@ -82,7 +82,7 @@ class Catalog:
 
     @property
     def latent_dims(self) -> Any:
-        """Shape of the encoder's output, which is the heads' input."""
+        """Shape of the encoder's output, the input of the heads."""
         return self._latent_dims
 
     @latent_dims.setter
@@ -94,7 +94,7 @@ class Catalog:
         return self._encoder_config.build(framework=framework)
 
     def get_action_dist_cls(self, framework: str | None = "torch") -> Any:
-        """Return the class of the action distributions; None without framework."""
+        """Return the class of the action distributions; None without a framework."""
         if self.action_dist_cls is not None:
             return self.action_dist_cls
         return self._get_dist_cls_from_action_space(self.action_space, framework=framework)
@@ -106,7 +106,7 @@ class Catalog:
         model_config_dict: Mapping[str, Any],
         action_space: Space | None = None,
     ) -> Any:
-        """Return the settings of the encoder, with memory if the model settings ask for it."""
+        """Return the settings of the encoder, with memory if configured."""
         given = model_config_dict
         if not (given["use_lstm"] or given["use_gru"] or given["use_attention"]):
             return cls._stateless_encoder_config(observation_space, given)
@@ -139,8 +139,8 @@ class Catalog:
     def _stateless_encoder_config(cls, space: Space, given: Mapping[str, Any]) -> Any:
         """Return the settings of an encoder of single observations.
 
-        Vectors pass through fully connected layers, images through convolutions, and everything
-        else is flattened and joined (see `observations`).
+        Vectors use fully connected layers, images use convolutions, and all other observations are
+        flattened and concatenated (see `observations`).
         """
         has_filters = bool(given["conv_filters"])
         if plain_vector(space):
@@ -163,7 +163,7 @@ class Catalog:
 
     @classmethod
     def get_tokenizer_config(cls, observation_space: Space, model_config_dict: Any) -> Any:
-        """Return the settings of the encoder in front of a memory. Override it to choose others."""
+        """Return the settings of the encoder before a memory. Override it to change them."""
         without = {"use_lstm": False, "use_gru": False, "use_attention": False}
         return cls._get_encoder_config(
             observation_space=observation_space, model_config_dict={**model_config_dict, **without}
@@ -173,10 +173,10 @@ class Catalog:
     def _get_dist_cls_from_action_space(
         cls, action_space: Space, *, framework: str | None = None
     ) -> Any:
-        """Return the class of the distributions over a space; None without framework.
+        """Return the class of the distributions over a space; None without a framework.
 
         Raises:
-            ValueError: There is no default distribution.
+            ValueError: The space has no default distribution.
         """
         if framework is None:
             return None
@@ -208,10 +208,10 @@ class Catalog:
 
 
 class PPOCatalog(Catalog):
-    """Builds the encoders of policy and value function, and their heads.
+    """Builds the encoders and heads of policy and value function.
 
-    Replace `actor_critic_encoder_config`, `pi_head_config` or `vf_head_config`, or override the
-    `build_*` methods, to change a part.
+    To change a part, replace `actor_critic_encoder_config`, `pi_head_config` or `vf_head_config`,
+    or override a `build_*` method.
     """
 
     def __init__(
@@ -255,7 +255,7 @@ class PPOCatalog(Catalog):
         raise NotImplementedError("PPOCatalog builds encoders by `build_actor_critic_encoder()`.")
 
     def build_pi_head(self, framework: str = "torch") -> Any:
-        """Return the policy's head, with as many outputs as the distribution has parameters.
+        """Return the policy head, with one output per parameter of the distribution.
 
         Raises:
             ValueError: `free_log_std` with a distribution that is not Gaussian.
@@ -282,7 +282,7 @@ class PPOCatalog(Catalog):
         return self.pi_head_config.build(framework=framework)
 
     def build_vf_head(self, framework: str = "torch") -> Any:
-        """Return the value function's head."""
+        """Return the value head."""
         return self.vf_head_config.build(framework=framework)
 
 
@@ -291,7 +291,7 @@ def _as_dict(config: Mapping[str, Any] | DefaultModelConfig | None) -> dict[str,
 
 
 def _mlp_encoder_config(dims: Any, given: Mapping[str, Any]) -> MLPEncoderConfig:
-    """Return the settings of fully connected layers; the last one counts as output layer."""
+    """Return the settings of fully connected layers; the last one is the output layer."""
     if not given["fcnet_hiddens"]:
         raise ValueError("`fcnet_hiddens=[]` leaves no encoder: use at least one layer.")
     weights, weights_config = (
@@ -333,8 +333,8 @@ def _cnn_encoder_config(space: Any, given: Mapping[str, Any]) -> CNNEncoderConfi
 def _gaussian_for(space: gym.spaces.Box) -> Any:
     if not np.issubdtype(space.dtype, np.floating):
         raise ValueError(
-            f"Actions of {space} are whole numbers: use a MultiDiscrete space, or a Box with a "
-            "floating dtype."
+            f"Actions of {space} are integers: use a MultiDiscrete space, or a Box with a "
+            "floating-point dtype."
         )
     if len(space.shape) == 1:
         return TorchDiagGaussian

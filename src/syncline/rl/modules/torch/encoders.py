@@ -1,7 +1,7 @@
-"""Encoders without memory: fully connected, convolutional, nested, actor and critic, several
-streams; and their settings.
+"""Encoders without memory (fully connected, convolutional, nested, actor-critic, multi-stream),
+and their settings.
 
-All of them accept any number of leading dimensions: [B, ...] or [S, L, ...].
+They accept any number of leading dimensions: [B, ...] or [S, L, ...].
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class CNNEncoderConfig(ModelConfig):
     )
     """[channels, kernel, stride(, "same" | "valid")] of each convolution."""
     cnn_use_bias: bool = True
-    """Give the convolutions a bias."""
+    """Use a bias in the convolutions."""
     cnn_activation: Any = "relu"
     """Activation after each convolution."""
     cnn_use_layernorm: bool = False
@@ -100,8 +100,8 @@ class CNNEncoderConfig(ModelConfig):
 
 @dataclass
 class NestedEncoderConfig(ModelConfig):
-    """Settings of an encoder of any observations: convolutions for images, vectors for the other
-    leaves, and fully connected layers for all together.
+    """Settings of an encoder of nested observations: convolutions for images, vectors for the other
+    leaves, and fully connected layers over the concatenation.
     """
 
     space: Any = None
@@ -109,7 +109,7 @@ class NestedEncoderConfig(ModelConfig):
     cnn_configs: Mapping[Path, CNNEncoderConfig] = field(default_factory=dict)
     """Encoders of the leaves that are images, by path."""
     mlp_config: MLPEncoderConfig | None = None
-    """Settings of the last layers; their `input_dims` follow from the space."""
+    """Settings of the last layers; `input_dims` is derived from the space."""
 
     @property
     def output_dims(self) -> tuple[int, ...]:
@@ -127,11 +127,11 @@ class ActorCriticEncoderConfig(ModelConfig):
     """Settings of the encoders of policy and value function."""
 
     base_encoder_config: Any = None
-    """Settings of the encoder, or of each of the two."""
+    """Settings of the shared encoder, or of each encoder."""
     shared: bool = True
-    """Use one encoder for both."""
+    """Use one encoder for policy and value function."""
     inference_only: bool = False
-    """Leave out the critic's."""
+    """Omit the encoder of the value function."""
 
     @property
     def output_dims(self) -> tuple[int, ...]:
@@ -153,8 +153,8 @@ class ActorCriticEncoderConfig(ModelConfig):
 
 @dataclass
 class MultiStreamEncoderConfig(MLPConfig):
-    """Settings of one encoder per input, such as observation and action, whose outputs pass
-    through common layers. Every layer also gets the encoders' outputs.
+    """Settings of one encoder per input, such as observation and action, followed by common
+    layers. Every layer also gets the outputs of the encoders.
     """
 
     hidden_layer_dims: Sequence[int] = (256, 256, 256)
@@ -173,7 +173,7 @@ class MultiStreamEncoderConfig(MLPConfig):
         if not self.base_encoder_configs:
             raise ValueError(
                 "`base_encoder_configs` of MultiStreamEncoderConfig is empty: pass a dict from "
-                "names of inputs to settings of encoders."
+                "input names to encoder settings."
             )
         return TorchMultiStreamEncoder(self)
 
@@ -215,7 +215,7 @@ class TorchCNNEncoder(TorchModel, Encoder):
 
 
 class TorchNestedEncoder(TorchModel, Encoder):
-    """Encodes the images of nested observations, and everything together."""
+    """Encodes the images of nested observations, then the concatenation of all parts."""
 
     def __init__(self, config: NestedEncoderConfig) -> None:
         TorchModel.__init__(self, config)
@@ -243,7 +243,7 @@ class TorchNestedEncoder(TorchModel, Encoder):
 
 
 class TorchActorCriticEncoder(TorchModel, Encoder):
-    """One encoder for policy and value function, or one for each."""
+    """One shared encoder for policy and value function, or two separate ones."""
 
     def __init__(self, config: ActorCriticEncoderConfig) -> None:
         TorchModel.__init__(self, config)
@@ -266,19 +266,19 @@ class TorchActorCriticEncoder(TorchModel, Encoder):
         return {ENCODER_OUT: {ACTOR: actor, CRITIC: critic}}
 
     def encode_actor(self, inputs: Tree) -> dict[str, Any]:
-        """Return the actor's output alone: {ENCODER_OUT: ...}, and "state_out" with memory."""
+        """Return only the actor's output: {ENCODER_OUT: ...}, and "state_out" with memory."""
         encoder = self.encoder if self.config.shared else self.actor_encoder
         encoded: dict[str, Any] = encoder(inputs)
         return encoded
 
     def encode_critic(self, inputs: Tree) -> Any:
-        """Return the critic's output alone."""
+        """Return only the critic's output."""
         encoder = self.encoder if self.config.shared else self.critic_encoder
         return encoder(inputs)[ENCODER_OUT]
 
 
 class TorchStatefulActorCriticEncoder(TorchActorCriticEncoder):
-    """The same for encoders with memory; two of them have states {"actor": ..., "critic": ...}."""
+    """The same for encoders with memory; two encoders have states {"actor": ..., "critic": ...}."""
 
     def get_initial_state(self) -> Tree:
         """Return the state at the start of an episode."""
@@ -305,12 +305,12 @@ class TorchStatefulActorCriticEncoder(TorchActorCriticEncoder):
         }
 
     def encode_actor(self, inputs: Tree) -> dict[str, Any]:
-        """Return the actor's output, and the states of both: the critic's has to go on, too."""
+        """Return the actor's output and both states, because the critic's state must be updated."""
         out = self._forward(inputs)
         return {**out, ENCODER_OUT: out[ENCODER_OUT][ACTOR]}
 
     def encode_critic(self, inputs: Tree) -> Any:
-        """Return the critic's output alone."""
+        """Return only the critic's output."""
         if self.config.shared:
             return self.encoder(inputs)[ENCODER_OUT]
         return self.critic_encoder(_with_state_of(inputs, CRITIC))[ENCODER_OUT]
@@ -321,7 +321,7 @@ def _with_state_of(inputs: Tree, part: str) -> dict[str, Any]:
 
 
 class TorchMultiStreamEncoder(TorchModel, Encoder):
-    """Encodes each input by itself and joins the results."""
+    """Encodes each input separately and concatenates the results."""
 
     def __init__(self, config: MultiStreamEncoderConfig) -> None:
         TorchModel.__init__(self, config)
@@ -375,9 +375,9 @@ def _initialize_linear(layer: Any, config: MultiStreamEncoderConfig, kind: str) 
 
 
 def default_filters(shape: Sequence[int]) -> list[list[Any]]:
-    """Return convolutions for images of a height and width; RLlib's for the sizes that it knows.
+    """Return convolutions for an image size: RLlib's for the sizes that it defines.
 
-    Others are halved until at most 6 pixels are left, with twice the channels each time.
+    Other images are halved until at most 6 pixels are left, and the channels doubled each time.
     """
     size = (int(shape[0]), int(shape[1]))
     known: dict[tuple[int, int], list[list[Any]]] = {

@@ -2,8 +2,8 @@
 
 Inputs: the leaves of the observation, then those of the state of a module with memory; outputs:
 the leaves of the actions, the inputs of the action distribution, and the next state. All have a
-batch dimension of any length. Actions are those of the environment if `scale_actions`. Not
-covered: connectors, which are no part of the module.
+batch dimension of any length. With `scale_actions`, actions are in the environment's range. Not
+covered: connectors, which are not part of the module.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ ExportFormat = Literal["onnx", "torchscript"]
 EXTENSIONS: dict[str, str] = {"onnx": ".onnx", "torchscript": ".pt"}
 INSTALL = "syncline[rl-onnx]"
 _ROWS = 2
-"""Rows of the example that is traced; one row would be taken for a constant."""
+"""Rows of the traced example; a single row would be traced as a constant."""
 
 
 class ExportedPolicy(nn.Module):
-    """Greedy acting of a module on tensors alone.
+    """Greedy acting of a module, with tensors as inputs and outputs.
 
     Args:
         module: The module.
-        scale_actions: Return actions of the environment instead of those in [-1, 1].
+        scale_actions: Return actions in the environment's range instead of [-1, 1].
     """
 
     def __init__(self, module: Any, *, scale_actions: bool = True) -> None:
@@ -111,16 +111,16 @@ class ExportedPolicy(nn.Module):
 def export_module(
     module: Any, path: str, file_format: ExportFormat, *, scale_actions: bool = True
 ) -> str:
-    """Write a module as a program; return the path.
+    """Export a module as a program; return the path.
 
     Args:
         module: A `TorchRLModule`.
-        path: File; its directory is created if missing.
+        path: Output file; its directory is created if missing.
         file_format: "onnx" or "torchscript".
         scale_actions: See `ExportedPolicy`.
 
     Raises:
-        ValueError: An unknown format.
+        ValueError: The format is unknown.
         ImportError: A library for ONNX is not installed.
     """
     if file_format not in EXTENSIONS:
@@ -134,7 +134,7 @@ def export_module(
     policy = ExportedPolicy(module, scale_actions=scale_actions).eval()
     try:
         with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of checks of shapes, which become constants
+            warnings.simplefilter("ignore")  # shape checks are traced as constants
             if file_format == "onnx":
                 _write_onnx(policy, path)
             else:
@@ -151,7 +151,7 @@ def _write_onnx(policy: ExportedPolicy, path: str) -> None:
     batch = torch.export.Dim("batch")
     registration = logging.getLogger("torch.onnx._internal.exporter._registration")
     level = registration.level
-    registration.setLevel(logging.ERROR)  # it warns that torchvision is not installed
+    registration.setLevel(logging.ERROR)  # it warns if torchvision is not installed
     try:
         torch.onnx.export(
             policy,
@@ -169,7 +169,7 @@ def _write_onnx(policy: ExportedPolicy, path: str) -> None:
 
 
 def example_of(space: Space) -> Tree:
-    """Return observations of a space as tensors, [2, …]."""
+    """Return random observations of a space as tensors, [2, …]."""
     if isinstance(space, gym.spaces.Dict):
         return {key: example_of(each) for key, each in space.spaces.items()}
     if isinstance(space, gym.spaces.Tuple):
@@ -179,7 +179,7 @@ def example_of(space: Space) -> Tree:
 
 
 def _names(prefix: str, tree: Tree) -> list[str]:
-    """Return a name for each leaf: "obs", or "obs.key" of nested ones."""
+    """Return a name for each leaf: "obs", or "obs.key" if nested."""
     if isinstance(tree, dict):
         return [name for key, each in tree.items() for name in _names(f"{prefix}.{key}", each)]
     if isinstance(tree, (tuple, list)):

@@ -1,4 +1,4 @@
-"""Heads: from an encoder's output to actions' parameters, values or images; and their settings."""
+"""Heads, which map encoder outputs to action parameters, values or images, and their settings."""
 
 from __future__ import annotations
 
@@ -22,44 +22,44 @@ from syncline.rl.modules.torch.primitives import (
 
 @dataclass
 class MLPConfig(ModelConfig):
-    """Settings of fully connected layers; with neither output layer nor hidden layer, an error."""
+    """Settings of fully connected layers: hidden layers, an output layer, or both."""
 
     hidden_layer_dims: Sequence[int] = (256, 256)
     """Sizes of the hidden layers."""
     hidden_layer_use_bias: bool = True
-    """Give the hidden layers a bias."""
+    """Use a bias in the hidden layers."""
     hidden_layer_activation: Any = "relu"
     """Activation after each hidden layer."""
     hidden_layer_use_layernorm: bool = False
     """Add a LayerNorm between each hidden layer and its activation."""
     hidden_layer_weights_initializer: Initializer = None
-    """Initializer of the hidden layers' weights."""
+    """Initializer of the weights of hidden layers."""
     hidden_layer_weights_initializer_config: dict[str, Any] | None = None
     """Arguments of this initializer."""
     hidden_layer_bias_initializer: Initializer = None
-    """Initializer of the hidden layers' biases."""
+    """Initializer of the biases of hidden layers."""
     hidden_layer_bias_initializer_config: dict[str, Any] | None = None
     """Arguments of this initializer."""
     output_layer_dim: int | None = None
-    """Size of the output layer; None for no layer beside the hidden ones."""
+    """Size of the output layer; None for no output layer."""
     output_layer_use_layernorm: bool = False
     """Add a LayerNorm after the output layer."""
     output_layer_use_bias: bool = True
-    """Give the output layer a bias."""
+    """Use a bias in the output layer."""
     output_layer_activation: Any = "linear"
     """Activation after the output layer."""
     output_layer_weights_initializer: Initializer = None
-    """Initializer of the output layer's weights."""
+    """Initializer of the weights of the output layer."""
     output_layer_weights_initializer_config: dict[str, Any] | None = None
     """Arguments of this initializer."""
     output_layer_bias_initializer: Initializer = None
-    """Initializer of the output layer's bias."""
+    """Initializer of the bias of the output layer."""
     output_layer_bias_initializer_config: dict[str, Any] | None = None
     """Arguments of this initializer."""
     clip_log_std: bool = False
-    """Limit the second half of the outputs, the log standard deviations of a Gaussian."""
+    """Clip the second half of the outputs, the log standard deviations of a Gaussian."""
     log_std_clip_param: float = 20.0
-    """Their largest absolute value."""
+    """Maximum absolute value of the log standard deviations."""
 
     @property
     def output_dims(self) -> tuple[int, ...]:
@@ -116,7 +116,7 @@ class MLPHeadConfig(MLPConfig):
 
 @dataclass
 class FreeLogStdMLPHeadConfig(MLPConfig):
-    """Settings of a head whose second half of outputs are parameters, independent of the input."""
+    """Settings of a head whose second half of outputs consists of input-independent parameters."""
 
     def build(self, framework: str = "torch") -> TorchFreeLogStdMLPHead:
         """Return the head."""
@@ -133,13 +133,13 @@ class CNNTransposeHeadConfig(ModelConfig):
     """Settings of a decoder from vectors to images."""
 
     initial_image_dims: Sequence[int] = (4, 4, 96)
-    """Shape of the first image, which a fully connected layer computes."""
+    """Shape of the initial image, computed by a fully connected layer."""
     initial_dense_weights_initializer: Initializer = None
-    """Initializer of that layer's weights."""
+    """Initializer of the weights of that layer."""
     initial_dense_weights_initializer_config: dict[str, Any] | None = None
     """Arguments of this initializer."""
     initial_dense_bias_initializer: Initializer = None
-    """Initializer of that layer's bias."""
+    """Initializer of the bias of that layer."""
     initial_dense_bias_initializer_config: dict[str, Any] | None = None
     """Arguments of this initializer."""
     cnn_transpose_filter_specifiers: Sequence[Sequence[Any]] = field(
@@ -147,11 +147,11 @@ class CNNTransposeHeadConfig(ModelConfig):
     )
     """[channels, kernel, stride] of each transposed convolution."""
     cnn_transpose_use_bias: bool = True
-    """Give the transposed convolutions a bias; the last one always has one."""
+    """Use a bias in the transposed convolutions; the last one always has a bias."""
     cnn_transpose_activation: Any = "relu"
-    """Activation after all but the last one."""
+    """Activation after all transposed convolutions except the last."""
     cnn_transpose_use_layernorm: bool = False
-    """Add a LayerNorm before these activations."""
+    """Add a LayerNorm before each of these activations."""
     cnn_transpose_kernel_initializer: Initializer = None
     """Initializer of the kernels."""
     cnn_transpose_kernel_initializer_config: dict[str, Any] | None = None
@@ -199,7 +199,7 @@ class TorchMLPHead(TorchModel):
 
 
 class TorchFreeLogStdMLPHead(TorchModel):
-    """A fully connected head for means; the log standard deviations are parameters."""
+    """A fully connected head for means, with log standard deviations as parameters."""
 
     def __init__(self, config: FreeLogStdMLPHeadConfig) -> None:
         super().__init__(config)

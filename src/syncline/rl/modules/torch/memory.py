@@ -1,7 +1,7 @@
 """Encoders with an LSTM or a GRU after a tokenizer, and their settings.
 
 Inputs are sequences [S, L, ...] with the state before the first step, `state_in`, whose parts have
-the shape [S, layers, hidden]. Padding at the end of a sequence changes `state_out`, nothing else.
+the shape [S, layers, hidden]. Padding at the end of a sequence only affects `state_out`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class RecurrentEncoderConfig(ModelConfig):
     hidden_dim: int = 256
     """Size of the state and of the output."""
     num_layers: int = 1
-    """Layers one after another."""
+    """Number of stacked layers."""
     batch_major: bool = True
     """Inputs are [S, L, ...]; otherwise [L, S, ...]."""
     hidden_weights_initializer: Initializer = None
@@ -43,7 +43,7 @@ class RecurrentEncoderConfig(ModelConfig):
     hidden_bias_initializer_config: dict[str, Any] | None = None
     """Arguments of this initializer."""
     tokenizer_config: Any = None
-    """Settings of the encoder of single observations; None for vectors as they are."""
+    """Settings of the encoder of single observations; None to use vectors directly."""
 
     @property
     def output_dims(self) -> tuple[int, ...]:
@@ -52,7 +52,7 @@ class RecurrentEncoderConfig(ModelConfig):
 
     @property
     def is_stateful(self) -> bool:
-        """True."""
+        """Always True."""
         return True
 
     def build(self, framework: str = "torch") -> TorchRecurrentEncoder:
@@ -67,7 +67,7 @@ class RecurrentEncoderConfig(ModelConfig):
 
 
 class TorchRecurrentEncoder(TorchModel, Encoder):
-    """The common part of LSTM and GRU."""
+    """Common base of LSTM and GRU encoders."""
 
     state_parts: tuple[str, ...]
     """Names of the parts of the state."""
@@ -83,7 +83,7 @@ class TorchRecurrentEncoder(TorchModel, Encoder):
         source = config if config.tokenizer_config is None else config.tokenizer_config
         dims = source.input_dims if config.tokenizer_config is None else source.output_dims
         if dims is None or len(dims) != 1:
-            raise ValueError(f"A recurrent layer needs vectors, not inputs of the shape {dims}.")
+            raise ValueError(f"A recurrent layer needs vectors, not inputs of shape {dims}.")
         layers = cls(
             int(dims[0]),
             config.hidden_dim,
@@ -108,7 +108,7 @@ class TorchRecurrentEncoder(TorchModel, Encoder):
     def _is_one_step(self, tokens: torch.Tensor) -> bool:
         """Return True for sequences of one step, as in acting.
 
-        Cells are 2 to 8 times faster for them than layers, which prepare the weights each time.
+        Cells process them 2 to 8 times faster than layers, which prepare the weights in every call.
         """
         return bool(self.config.batch_major and tokens.shape[1] == 1)
 
@@ -182,7 +182,7 @@ def _layers_first(state: torch.Tensor) -> torch.Tensor:
 def tokenize(tokenizer: Any, inputs: Tree) -> torch.Tensor:
     """Return the vectors [S, L, D] of observations [S, L, ...].
 
-    Tokenizers get [S * L, ...], since custom ones may know only one batch dimension.
+    Tokenizers get [S * L, ...], because custom ones may support only one batch dimension.
     """
     obs = inputs[Columns.OBS]
     if tokenizer is None:

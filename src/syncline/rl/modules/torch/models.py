@@ -1,4 +1,4 @@
-"""`TorchModel`: parts of modules that a configuration builds; encoders and heads derive from it."""
+"""`TorchModel`: base of the configurable parts of modules, such as encoders and heads."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ CRITIC = "critic"
 
 @dataclass
 class ModelConfig(abc.ABC):
-    """Settings of a part of a module, which `build` creates."""
+    """Settings of a part of a module; `build` creates the part."""
 
     input_dims: Any = None
     """Shape of the input without batch dimensions, such as [4]."""
     always_check_shapes: bool = False
-    """Ignored; torch reports shapes that do not fit."""
+    """Ignored; torch reports mismatched shapes."""
 
     @abc.abstractmethod
     def build(self, framework: str = "torch") -> Any:
@@ -39,7 +39,7 @@ class ModelConfig(abc.ABC):
 
     @property
     def is_stateful(self) -> bool:
-        """True if the part carries a state from step to step."""
+        """True if the part has a state that persists between steps."""
         return False
 
 
@@ -79,11 +79,11 @@ class TorchModel(nn.Module, Model):
 
 
 class Encoder(Model):
-    """A part from `{"obs": ...}` (and "state_in") to `{ENCODER_OUT: ...}` (and "state_out")."""
+    """Maps `{"obs": ...}` (and "state_in") to `{ENCODER_OUT: ...}` (and "state_out")."""
 
 
 def in_dtype_of(inputs: torch.Tensor, layer: nn.Module) -> torch.Tensor:
-    """Return inputs in the dtype of the weights of a layer."""
+    """Convert inputs to the dtype of a layer's weights."""
     weight = layer.weight
     assert isinstance(weight, torch.Tensor)
     return inputs if inputs.dtype is weight.dtype else inputs.to(weight.dtype)

@@ -1,6 +1,6 @@
-"""Nested observations as vectors: which leaves are images, and how the others become numbers.
+"""Conversion of nested observations to vectors and images.
 
-Discrete leaves become one-hot vectors, everything else is flattened. Images stay apart, for
+Discrete leaves become one-hot vectors, and other leaves are flattened. Images are kept separate for
 convolutions.
 """
 
@@ -16,7 +16,7 @@ from torch.nn.functional import one_hot
 from syncline.rl.value_types import Space, Tree
 
 SMALLEST_IMAGE = 8
-"""Box observations with three dimensions count as images from this height and width on."""
+"""Minimum height and width of Box observations with three dimensions that count as images."""
 
 Path = tuple[Any, ...]
 
@@ -44,7 +44,7 @@ def at(tree: Tree, path: Path) -> Any:
 
 
 def is_image(space: Space, *, has_filters: bool = False) -> bool:
-    """Return True for Box spaces of shape [H, W, C]; small ones only with filters for them."""
+    """Return True for Box spaces of shape [H, W, C]; small ones need explicit filters."""
     if not isinstance(space, gym.spaces.Box) or len(space.shape) != 3:
         return False
     return has_filters or min(space.shape[:2]) >= SMALLEST_IMAGE
@@ -54,7 +54,7 @@ def vector_size(space: Space) -> int:
     """Return the length of the vector of a leaf.
 
     Raises:
-        ValueError: Values of the space have no fixed number of elements.
+        ValueError: Values of the space do not have a fixed number of elements.
     """
     if isinstance(space, gym.spaces.Discrete):
         return int(space.n)
@@ -93,7 +93,7 @@ def image_input(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _flat(value: torch.Tensor, dims: int) -> torch.Tensor:
-    """Return the last `dims` dimensions as one."""
+    """Flatten the last `dims` dimensions."""
     if dims == 1:
         return value
     return value.reshape(*value.shape[: value.dim() - dims], -1)

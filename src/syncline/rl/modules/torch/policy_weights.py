@@ -46,7 +46,7 @@ class TorchPolicyWeights:
         self._pointers = (0, 0)
 
     def is_current(self) -> bool:
-        """Return False if parameters got other memory, as flat optimizers give them."""
+        """Return False if parameters moved to other memory, for example to a flat vector."""
         return self._pointers == (self._first.data_ptr(), self._last.data_ptr())
 
     def views(self) -> PolicyWeights:
@@ -78,10 +78,10 @@ def _layer(linear: nn.Linear) -> Layer:
 
 
 def numpy_policy(module: Any) -> NumpyActing | None:
-    """Return NumPy's acting for an actor-critic module; None if it is not of the simple kind.
+    """Return acting with NumPy for an actor-critic module, or None if it is not supported.
 
-    That is a fully connected encoder and head, on the CPU in float32, whose forward methods no
-    subclass overrides, and `TorchCategorical` or `TorchDiagGaussian` actions.
+    Supported are fully connected encoders and heads on the CPU in float32, without overridden
+    forward methods, and `TorchCategorical` or `TorchDiagGaussian` actions.
     """
     encoder, head = module.encoder, module.pi
     if _is_customized(module) or type(encoder) is not TorchActorCriticEncoder:
@@ -106,7 +106,7 @@ def numpy_policy(module: Any) -> NumpyActing | None:
 
 
 def numpy_network(*parts: Any) -> NumpyNetwork | None:
-    """Return NumPy's pass through an encoder and a head, one after another; None if they are
+    """Return the forward pass of an encoder and a head in NumPy; None unless they are fully
     more than fully connected layers on the CPU in float32.
     """
     if any(type(part) not in (TorchMLPEncoder, TorchMLPHead) for part in parts):
@@ -120,7 +120,7 @@ def numpy_network(*parts: Any) -> NumpyNetwork | None:
 
 
 def numpy_sampler(cls: Any, space: Space) -> Sampler | None:
-    """Return the function that samples in NumPy as a distribution of torch does, if there is one.
+    """Return a NumPy sampler that is equivalent to a torch distribution, or None.
 
     It takes a third of the time for the rows of an acting step.
     """
@@ -132,7 +132,7 @@ def numpy_sampler(cls: Any, space: Space) -> Sampler | None:
 
 
 def _is_customized(module: Any) -> bool:
-    """Return True if a subclass, or an attribute of the object, replaces a forward method."""
+    """Return True if a subclass or an instance attribute overrides a forward method."""
     if module._forward_hooks or module._forward_pre_hooks:
         return True
     for name in _FORWARD_METHODS:

@@ -1,6 +1,6 @@
-"""Layers: fully connected stacks, convolutions, transposed convolutions; names of their options.
+"""Layers: fully connected stacks, convolutions, transposed convolutions, and their options.
 
-Names of parameters are RLlib's, so that weights can be exchanged.
+Parameters have RLlib's names, so that weights can be exchanged.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def get_activation(name: Any) -> Any:
     found = getattr(nn, str(name), None)
     if not isinstance(found, type):
         raise ValueError(
-            f"There is no activation {name!r}.{did_you_mean(str(name), _ACTIVATIONS)} Use one of "
+            f"Unknown activation {name!r}.{did_you_mean(str(name), _ACTIVATIONS)} Use one of "
             f"{', '.join(_ACTIVATIONS)}, or a class of torch.nn."
         )
     return found
@@ -57,7 +57,7 @@ def initialize(
     """Initialize a weight in place; None keeps torch's default.
 
     Raises:
-        ValueError: The name is not a function of `torch.nn.init` that works in place.
+        ValueError: The name is not an in-place function of `torch.nn.init`.
     """
     if initializer is None or tensor is None:
         return
@@ -75,8 +75,7 @@ def initialize(
 
 
 class TorchMLP(nn.Module):
-    """Fully connected layers: hidden ones of one kind, and an output layer unless `output_dim` is
-    None.
+    """Fully connected layers: equal hidden layers, and an output layer unless `output_dim` is None.
     """
 
     def __init__(
@@ -129,8 +128,8 @@ class TorchMLP(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the output for [..., input_dim].
 
-        Calls of modules take longer than their operations in small networks, so that plain layers
-        are computed here; activations change what the layer before them returned.
+        In small networks, calling modules takes longer than their operations, so plain layers are
+        computed here; activations work in place on the output of the previous layer.
         """
         layers = list(self.mlp._modules.values())
         if layers:
@@ -207,8 +206,8 @@ class TorchCNN(nn.Module):
 
 
 class TorchCNNTranspose(nn.Module):
-    """Transposed convolutions over images with channels last; each multiplies the size by its
-    stride. The last one has no activation.
+    """Transposed convolutions over images with channels last. Each multiplies the size by its
+    stride; the last one has no activation.
     """
 
     def __init__(
@@ -256,11 +255,11 @@ class TorchCNNTranspose(nn.Module):
 
 
 class _CropToStride(nn.Module):
-    """Crops, or pads, the result of a transposed convolution to input size times stride."""
+    """Crops or pads the result of a transposed convolution to input size times stride."""
 
     def __init__(self, kernel: Size, stride: Size) -> None:
         super().__init__()
-        self.margins: list[int] = []  # of the width first, as `pad` expects it
+        self.margins: list[int] = []  # width first, as `pad` expects
         for k, s in ((kernel[1], stride[1]), (kernel[0], stride[0])):
             before = (k - s) // 2
             self.margins += [-before, before - (k - s)]
@@ -282,15 +281,15 @@ class LayerNorm1D(nn.Module):
 
 
 def filter_specifier(given: Sequence[Any]) -> tuple[int, Size, Size, str]:
-    """Return channels, kernel, stride and padding of [channels, kernel, stride(, padding)].
+    """Parse [channels, kernel, stride(, padding)] to channels, kernel, stride and padding.
 
     Raises:
-        ValueError: The list has another form.
+        ValueError: The list has a different form.
     """
     padding = given[3] if len(given) == 4 else "same"
     if len(given) not in (3, 4) or padding not in ("same", "valid"):
         raise ValueError(
-            f"{given!r} is no convolution: use [channels, kernel, stride] or "
+            f"{given!r} is not a convolution: use [channels, kernel, stride] or "
             '[channels, kernel, stride, "same" | "valid"].'
         )
     return int(given[0]), _pair(given[1]), _pair(given[2]), str(padding)
@@ -311,7 +310,7 @@ def convolved_size(size: Size, kernel: Size, stride: Size, padding: str) -> Size
     height, width = ((size[i] - kernel[i]) // stride[i] + 1 for i in (0, 1))
     if height < 1 or width < 1:
         raise ValueError(
-            f"A convolution with kernel {kernel} and padding 'valid' does not fit to an image of "
+            f"A convolution with kernel {kernel} and padding 'valid' does not fit an image of "
             f"{size[0]} x {size[1]}. Change `conv_filters`."
         )
     return (height, width)

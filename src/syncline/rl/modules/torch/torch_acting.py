@@ -1,7 +1,7 @@
 """`TorchActing`: acting of any module in torch.
 
-Covered: modules with memory, nested actions, custom distributions, modules that return actions
-themselves. Algorithms with another exploration subclass it and override `columns`.
+Covered: modules with memory, nested actions, custom distributions, modules that return actions.
+Algorithms with a different exploration subclass it and override `columns`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _SAMPLING = ("sample", "logp", "sample_and_logp", "_get_torch_distribution")
 class TorchActing:
     """Acting of a `TorchRLModule`. Implements `ActingPolicy`.
 
-    The last number of a row's noise seeds torch's generator during the call, for modules and
-    distributions that draw random numbers themselves; these depend on all rows of the call.
+    The last noise value of a row seeds torch's generator during the call, for modules and
+    distributions that draw their own random numbers; these depend on all rows of the call.
     """
 
     def __init__(self, module: Any, compile_options: dict[str, Any] | None = None) -> None:
@@ -58,7 +58,7 @@ class TorchActing:
     ) -> tuple[dict[str, Any], Arrays]:
         """Return the columns of one step and the next state. See `ActingPolicy.act`."""
         if self.module.training:
-            self.module.eval()  # `forward_train` goes back
+            self.module.eval()  # `forward_train` switches back
         device = self.device
         batch = {Columns.OBS: map_tree(lambda leaf: to_tensor(leaf, device), obs)}
         if self._stateful:
@@ -80,10 +80,10 @@ class TorchActing:
         return output
 
     def columns(self, output: dict[str, Any], noise: np.ndarray, explore: bool) -> dict[str, Any]:
-        """Return the columns of the module's output, actions included.
+        """Return the columns of the module's output, including actions.
 
-        Actions that the module returns are taken as they are; otherwise they are sampled, or are
-        the greedy ones without `explore`.
+        Actions returned by the module are used directly; otherwise they are sampled or, without
+        `explore`, greedy.
         """
         inputs = output.get(Columns.ACTION_DIST_INPUTS)
         cls = self._explore_cls if explore else self._greedy_cls
@@ -93,7 +93,7 @@ class TorchActing:
             return output
         if inputs is None or cls is None:
             raise ValueError(
-                f"{type(self.module).__name__} returned {sorted(output) or 'nothing'} to act with. "
+                f"{type(self.module).__name__} returned {sorted(output) or 'nothing'} for acting. "
                 "Return `actions`, or `action_dist_inputs` together with a distribution class "
                 "(`self.action_dist_cls` in `setup`)."
             )
@@ -121,22 +121,22 @@ class TorchActing:
 
 
 def sampling_noise(cls: Any, space: Space, model_config: Any) -> Noise | None:
-    """Return the noise from which a distribution can sample; None if it draws its own.
+    """Return the noise that a distribution samples from; None if it draws its own numbers.
 
-    It does if a subclass replaces how it samples.
+    A distribution draws its own numbers if a subclass overrides its sampling.
     """
     if cls is None or _replaces_sampling(cls):
         return None
     try:
         size = int(cls.required_input_dim(space, model_config=model_config))
         noise: Noise | None = cls.from_logits(torch.zeros(1, size)).noise
-    except Exception:  # a custom class with needs of its own
+    except Exception:  # a custom class with other arguments
         return None
     return noise
 
 
 def _replaces_sampling(cls: Any) -> bool:
-    """Return True if a class overrides how its base class samples, but not how that uses noise."""
+    """Return True if a class overrides sampling but not sampling with noise."""
     for each in cls.__mro__:
         if "sample_with_noise" in vars(each):
             return False
@@ -146,7 +146,7 @@ def _replaces_sampling(cls: Any) -> bool:
 
 
 def _class_or_none(get: Any) -> Any:
-    """Return the class of the distributions; None if the module has none."""
+    """Return the class of the distributions, or None."""
     try:
         return get()
     except (NotImplementedError, ValueError):
@@ -155,7 +155,7 @@ def _class_or_none(get: Any) -> Any:
 
 @contextmanager
 def seeded(device: torch.device, noise: np.ndarray) -> Iterator[None]:
-    """Seed the generator of a device with the last column of the noise, and restore it after."""
+    """Seed the generator of a device with the last noise column; restore it afterwards."""
     generator = (
         torch.cuda.default_generators[device.index or 0]
         if device.type == "cuda"
@@ -171,7 +171,7 @@ def seeded(device: torch.device, noise: np.ndarray) -> Iterator[None]:
 
 
 def to_tensor(array: Any, device: torch.device, keep_double: bool = False) -> torch.Tensor:
-    """Return an array as a tensor on a device, without a copy if possible; doubles as floats."""
+    """Convert an array to a tensor on a device, if possible without a copy; doubles to floats."""
     array = np.asarray(array)
     if array.dtype == np.float64 and not keep_double:
         array = array.astype(np.float32)
@@ -182,7 +182,7 @@ def to_tensor(array: Any, device: torch.device, keep_double: bool = False) -> to
 
 
 def to_numpy(value: object) -> Any:
-    """Return a tensor as an array; other values as they are."""
+    """Convert a tensor to an array; return other values unchanged."""
     if not isinstance(value, torch.Tensor):
         return np.asarray(value)
     if value.dtype is torch.bfloat16:

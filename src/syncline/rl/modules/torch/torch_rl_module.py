@@ -25,18 +25,18 @@ from syncline.rl.value_types import Tree
 
 @dataclass
 class TorchCompileConfig:
-    """How `torch.compile` treats the forward methods of a module."""
+    """Options of `torch.compile` for the forward methods of a module."""
 
     torch_dynamo_backend: str = "aot_eager" if sys.platform == "darwin" else "inductor"
     """Backend of the compiler."""
     torch_dynamo_mode: str | None = None
     """Mode of the backend, such as "reduce-overhead"."""
     kwargs: dict[str, Any] = field(default_factory=dict)
-    """Further arguments of `torch.compile`."""
+    """Other arguments of `torch.compile`."""
 
 
 class TorchRLModule(nn.Module, RLModule):
-    """A module whose parts are torch modules, created in `setup`.
+    """A module that consists of torch modules, created in `setup`.
 
     Batches contain tensors. `_forward_inference` and `_forward_exploration` compute no gradients.
     For modules with memory, `get_initial_state` returns a dict; batches are sequences [S, L, ...]
@@ -90,7 +90,7 @@ class TorchRLModule(nn.Module, RLModule):
         return RLModule.forward_train(self, batch, **kwargs)
 
     def forward(self, batch: Batch, **kwargs: object) -> Batch:
-        """Call `forward_train`, which DDP needs; of modules for inference, `forward_inference`."""
+        """Call `forward_train`, as DDP requires; modules for inference call `forward_inference`."""
         if self.inference_only:
             return self.forward_inference(batch, **kwargs)
         return self.forward_train(batch, **kwargs)
@@ -108,7 +108,7 @@ class TorchRLModule(nn.Module, RLModule):
         return TorchActing(self)
 
     def compiled_acting_policy(self, *, backend: str, mode: str | None) -> ActingPolicy:
-        """Return acting whose passes through the networks are compiled by torch."""
+        """Return an acting policy with forward passes compiled by torch."""
         return TorchActing(self, compile_options={"backend": backend, "mode": mode})
 
     def get_state(
@@ -127,29 +127,30 @@ class TorchRLModule(nn.Module, RLModule):
         }
 
     def set_state(self, state: StateDict) -> None:
-        """Set the weights in place; weights that this module does not have are ignored.
+        """Set the weights in place; ignore weights that this module does not have.
 
-        Weights that `state` lacks stay as they are, with a warning unless only training needs them.
+        Weights that are missing in `state` do not change and cause a warning, unless only training
+        needs them.
 
         Raises:
-            ValueError: Weights have other shapes, all are missing, or some are and the module is
-                for inference only.
+            ValueError: Weights have different shapes, all are missing, or some are missing and the
+                module is for inference only.
         """
         tensors = {name: _to_tensor(value) for name, value in state.items()}
         try:
             missing, unexpected = self.load_state_dict(tensors, strict=False)
         except RuntimeError as error:
             raise ValueError(
-                f"The state does not fit to this {type(self).__name__}: {error}. Build the module "
-                "with the spaces and `model_config` that the state comes from."
+                f"The state does not fit this {type(self).__name__}: {error}. Build the module "
+                "with the spaces and `model_config` of the saved module."
             ) from error
         missing = [name for name in missing if not self._is_for_training(name)]
         if not missing:
             return
         text = (
-            f"The state lacks {', '.join(missing)} of this {type(self).__name__}; unused in it: "
-            f"{', '.join(unexpected) or 'nothing'}. Build the module with the `model_config` that "
-            "the state comes from."
+            f"The state lacks {', '.join(missing)} of this {type(self).__name__}; unused keys: "
+            f"{', '.join(unexpected) or 'none'}. Build the module with the `model_config` of "
+            "the saved module."
         )
         if self.inference_only or len(unexpected) == len(state):
             raise ValueError(text)
@@ -165,7 +166,7 @@ class TorchRLModule(nn.Module, RLModule):
         )
 
     def get_inference_action_dist_cls(self) -> type[Any]:
-        """Return `action_dist_cls`, or what fits to the action space."""
+        """Return `action_dist_cls`, or the default class for the action space."""
         if self.action_dist_cls is not None:
             return self.action_dist_cls
         if isinstance(self.action_space, gym.spaces.Discrete):
@@ -179,7 +180,7 @@ class TorchRLModule(nn.Module, RLModule):
 
 
 class TorchDDPRLModule(RLModule, nn.parallel.DistributedDataParallel):
-    """A module inside DDP; everything but the forward pass of training is the inner module's."""
+    """A module inside DDP; all calls except training passes go to the inner module."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         nn.parallel.DistributedDataParallel.__init__(self, *args, **kwargs)
@@ -229,7 +230,7 @@ class TorchDDPRLModule(RLModule, nn.parallel.DistributedDataParallel):
         return cls
 
     def acting_policy(self) -> ActingPolicy:
-        """Return the inner module's."""
+        """Return that of the inner module."""
         policy: ActingPolicy = self.unwrapped().acting_policy()
         return policy
 
@@ -251,7 +252,7 @@ class TorchDDPRLModule(RLModule, nn.parallel.DistributedDataParallel):
 
 
 def _delete(module: Any, name: str) -> None:
-    """Delete an attribute, given with dots, if it exists."""
+    """Delete an attribute, given as a dotted path, if it exists."""
     *path, last = name.split(".")
     for part in path:
         module = getattr(module, part, None)
@@ -261,13 +262,13 @@ def _delete(module: Any, name: str) -> None:
 
 def _to_tensor(value: object) -> Any:
     if isinstance(value, np.ndarray) and not value.flags.writeable:
-        value = value.copy()  # torch warns of arrays in shared memory
+        value = value.copy()  # torch warns about arrays in shared memory
     return torch.as_tensor(value) if isinstance(value, np.ndarray | np.generic) else value
 
 
 def _to_numpy(value: object) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
-    if value.dtype is torch.bfloat16:  # NumPy has no such dtype
+    if value.dtype is torch.bfloat16:  # NumPy lacks this dtype
         value = value.float()
     return np.array(value.detach().cpu().numpy())

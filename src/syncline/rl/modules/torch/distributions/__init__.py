@@ -1,6 +1,6 @@
 """Action distributions: `base`, `categorical`, `gaussian`, `deterministic`, `mixture`, `multi`
 (nested).
 
-They hold tensors and compute directly: objects of `torch.distributions` cost as much time as a
+They compute directly on tensors, because objects of `torch.distributions` take as much time as a
 small network.
 """

@@ -15,9 +15,9 @@ Shape = tuple[int, ...]
 class TorchDistribution(Distribution):
     """A distribution over tensors.
 
-    Custom classes implement `_get_torch_distribution` and `required_input_dim`; everything else
-    follows, with random numbers from torch's global generator. The classes of this package compute
-    everything themselves instead.
+    Custom classes implement `_get_torch_distribution` and `required_input_dim`; the other methods
+    are derived from them and use torch's global random generator. The classes of this package
+    override all methods.
     """
 
     def __init__(self, *args: object, **kwargs: object) -> None:
@@ -25,14 +25,14 @@ class TorchDistribution(Distribution):
         self._wrapped = self._get_torch_distribution(*args, **kwargs)
 
     def _get_torch_distribution(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the distribution of `torch.distributions` for the constructor's arguments."""
+        """Return the `torch.distributions` object for the constructor arguments."""
         raise NotImplementedError(
             f"{type(self).__name__} must implement `_get_torch_distribution`."
         )
 
     @property
     def _dist(self) -> Any:
-        """The distribution of `torch.distributions`."""
+        """The wrapped `torch.distributions` object."""
         return self._wrapped
 
     def logp(self, value: torch.Tensor, **kwargs: Any) -> torch.Tensor:

@@ -19,8 +19,8 @@ class TorchCategorical(TorchDistribution):
 
     Args:
         logits: Unnormalized log-probabilities, [*batch, K]. Minus infinity excludes an action.
-        probs: Probabilities, up to a factor, instead of `logits`.
-        temperature: Divides the logits; small values make samples greedy.
+        probs: Unnormalized probabilities; alternative to `logits`.
+        temperature: Divisor of the logits; small values make samples greedy.
 
     Raises:
         ValueError: Not exactly one of `logits` and `probs` is given, or `temperature` is not
@@ -87,8 +87,7 @@ class TorchCategorical(TorchDistribution):
         return self._inverse_cdf(noise)
 
     def rsample(self, *, sample_shape: Shape | None = None, **kwargs: object) -> torch.Tensor:
-        """Return one-hot actions with the gradient of the probabilities (straight-through),
-        [*sample_shape, *batch, K].
+        """Return one-hot actions with straight-through gradients, [*sample_shape, *batch, K].
         """
         actions = self.sample(sample_shape=sample_shape)
         probs = self.probs
@@ -103,7 +102,7 @@ class TorchCategorical(TorchDistribution):
     def _inverse_cdf(self, noise: torch.Tensor) -> torch.Tensor:
         """Return the number of actions whose cumulative probability is at most `noise`.
 
-        Never an action with probability 0, whatever the rounding.
+        Rounding errors never select an action with probability 0.
         """
         logits = self.logits.detach()
         weights = (logits - logits.amax(-1, keepdim=True)).exp_()
@@ -112,7 +111,7 @@ class TorchCategorical(TorchDistribution):
         return below.sum(-1)
 
     def to_deterministic(self) -> Distribution:
-        """Return the distribution of the most probable action."""
+        """Return the deterministic distribution of the most probable action."""
         return TorchDeterministic(loc=self.logits.argmax(-1))
 
     @property
@@ -140,7 +139,7 @@ class TorchMultiCategorical(Distribution):
         return torch.stack([each.sample(sample_shape=sample_shape) for each in self._cats], -1)
 
     def rsample(self, *, sample_shape: Shape | None = None, **kwargs: Any) -> torch.Tensor:
-        """Return the one-hot actions one after another, with gradients, [*batch, sum of K]."""
+        """Return the concatenated one-hot actions with gradients, [*batch, sum of K]."""
         return torch.cat([each.rsample(sample_shape=sample_shape) for each in self._cats], -1)
 
     def logp(self, value: torch.Tensor, **kwargs: Any) -> torch.Tensor:
@@ -174,12 +173,12 @@ class TorchMultiCategorical(Distribution):
         return Noise(len(self._cats), "uniform")
 
     def to_deterministic(self) -> Distribution:
-        """Return the distribution of the most probable actions."""
+        """Return the deterministic distribution of the most probable actions."""
         return TorchDeterministic(torch.stack([each.logits.argmax(-1) for each in self._cats], -1))
 
     @staticmethod
     def required_input_dim(space: Space, **kwargs: Any) -> int:
-        """Return the number of logits of all actions."""
+        """Return the total number of logits of all actions."""
         return sum(category_counts(space))
 
     @classmethod
@@ -202,8 +201,8 @@ class TorchMultiCategorical(Distribution):
         temperatures = temperatures or [1.0] * len(lengths)
         if sum(lengths) != logits.shape[-1] or len(temperatures) != len(lengths):
             raise ValueError(
-                f"`input_lens={lengths}` (with {len(temperatures)} temperatures) does not fit to "
-                f"logits of shape {tuple(logits.shape)}: the lengths must add up to the last "
+                f"`input_lens={lengths}` (with {len(temperatures)} temperatures) does not match "
+                f"logits of shape {tuple(logits.shape)}: the lengths must sum to the last "
                 "dimension, and each needs a temperature."
             )
         parts = torch.split(logits, lengths, -1)

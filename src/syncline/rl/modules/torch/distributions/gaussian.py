@@ -27,7 +27,7 @@ class TorchDiagGaussian(TorchDistribution):
     Args:
         loc: Means, [*batch, D]; if `scale` is None, followed by the log standard deviations.
         scale: Standard deviations, [*batch, D].
-        event_shape: Shape of an action, if it is not [D]; its elements are the components.
+        event_shape: Shape of an action with D elements; by default [D].
     """
 
     def __init__(
@@ -104,17 +104,17 @@ class TorchDiagGaussian(TorchDistribution):
         return self._event(self.loc + self.scale * z), self._normal_logp(z)
 
     def to_deterministic(self) -> Distribution:
-        """Return the distribution of the mean."""
+        """Return the deterministic distribution of the mean."""
         return TorchDeterministic(loc=self._event(self.loc))
 
     def _event(self, flat: torch.Tensor) -> torch.Tensor:
-        """Return actions in their shape."""
+        """Reshape actions to the shape of an action."""
         if self._event_shape is None:
             return flat
         return flat.reshape(*flat.shape[:-1], *self._event_shape)
 
     def _flat(self, value: torch.Tensor) -> torch.Tensor:
-        """Return the elements of actions."""
+        """Flatten actions to their elements."""
         if self._event_shape is None:
             return value
         batch = value.shape[: value.dim() - len(self._event_shape)]
@@ -127,7 +127,7 @@ class TorchDiagGaussian(TorchDistribution):
 
     @staticmethod
     def required_input_dim(space: Space, **kwargs: Any) -> int:
-        """Return the number of means and log standard deviations."""
+        """Return the total number of means and log standard deviations."""
         return 2 * _num_elements(TorchDiagGaussian, space)
 
     @classmethod
@@ -144,8 +144,8 @@ class TorchSquashedGaussian(TorchDiagGaussian):
 
     The density is that of the squashed action (Haarnoja et al. 2018, appendix C,
     https://arxiv.org/abs/1801.01290), in its stable form log(1 - tanh(u)^2) =
-    2 (log 2 - u - softplus(-2u)). For bounds other than -1 and 1 it includes their scale, which
-    RLlib's leaves out.
+    2 (log 2 - u - softplus(-2u)). Unlike RLlib's, it includes the scale of bounds other than -1
+    and 1.
 
     Args:
         loc: Means before squashing, [*batch, D].
@@ -173,7 +173,7 @@ class TorchSquashedGaussian(TorchDiagGaussian):
             self._low, self._high = self._low.reshape(-1), self._high.reshape(-1)
 
     def logp(self, value: torch.Tensor, **kwargs: Any) -> torch.Tensor:
-        """Return the log-density of each action; limited near the bounds, where it diverges."""
+        """Return the log-density of each action, clipped near the bounds where it diverges."""
         unit = (self._flat(value) - self._low) / (self._high - self._low) * 2.0 - 1.0
         return self._squashed_logp(torch.atanh(unit.clamp(-1.0 + _MARGIN, 1.0 - _MARGIN)))
 
@@ -195,14 +195,14 @@ class TorchSquashedGaussian(TorchDiagGaussian):
     def sample_and_logp(
         self, *, sample_shape: Shape | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return actions and their log-densities, exact also near the bounds; no gradients."""
+        """Return actions and their log-densities, exact near the bounds, without gradients."""
         with torch.no_grad():
             return self.rsample_and_logp(sample_shape=sample_shape)
 
     def rsample_and_logp(
         self, *, sample_shape: Shape | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return actions and their log-densities, exact also near the bounds; with gradients."""
+        """Return actions and their log-densities, exact near the bounds, with gradients."""
         unsquashed = self.loc + self.scale * self._draw(sample_shape)
         return self._squash(unsquashed), self._squashed_logp(unsquashed)
 
@@ -212,14 +212,14 @@ class TorchSquashedGaussian(TorchDiagGaussian):
         return self._squash(unsquashed), self._squashed_logp(unsquashed)
 
     def entropy(self, **kwargs: object) -> torch.Tensor:
-        """Raise ValueError: there is no closed form."""
+        """Raise ValueError: the entropy has no closed form."""
         raise ValueError(
             "The entropy of a squashed Gaussian has no closed form: estimate it by the mean of "
             "-logp over samples (`rsample_and_logp`)."
         )
 
     def kl(self, other: Any, **kwargs: Any) -> torch.Tensor:
-        """Return KL(self || other): that of the Gaussians, since tanh is invertible."""
+        """Return KL(self || other), equal to that of the Gaussians because tanh is invertible."""
         if not (_same(self._low, other._low) and _same(self._high, other._high)):
             raise ValueError(
                 f"The KL divergence between actions in [{self.low}, {self.high}] and in "
@@ -228,7 +228,7 @@ class TorchSquashedGaussian(TorchDiagGaussian):
         return super().kl(other)
 
     def to_deterministic(self) -> Distribution:
-        """Return the distribution of the squashed mean."""
+        """Return the deterministic distribution of the squashed mean."""
         return TorchDeterministic(loc=self._squash(self.loc))
 
     @classmethod
@@ -243,7 +243,7 @@ class TorchSquashedGaussian(TorchDiagGaussian):
     ) -> Any:
         """Return the distributions for means and log standard deviations, [*batch, 2D].
 
-        The log standard deviations are limited to `SQUASHED_LOG_STD`.
+        The log standard deviations are clipped to `SQUASHED_LOG_STD`.
         """
         if not np.all(np.less(low, high)):
             raise ValueError(f"`low={low}` must be below `high={high}`.")

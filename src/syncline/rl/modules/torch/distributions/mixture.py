@@ -14,14 +14,15 @@ from syncline.rl.modules.torch.distributions.deterministic import TorchDetermini
 from syncline.rl.value_types import Space
 
 SAMPLES = 32
-"""Samples of an estimated entropy or divergence."""
+"""Number of samples for estimates of entropy and divergence."""
 
 
 class TorchGaussianMixture(TorchDistribution):
     """Mixtures of normal distributions with independent components.
 
-    Choose it in a module: `action_dist_cls = TorchGaussianMixture.get_partial_dist_cls(modes=3)`.
-    Entropy and KL divergence, which have no closed form, are means over samples.
+    To use it, set in a module
+    `action_dist_cls = TorchGaussianMixture.get_partial_dist_cls(modes=3)`. Entropy and KL
+    divergence have no closed form and are estimated from samples.
 
     Args:
         logits: [*batch, modes * (1 + 2 D)]: the logits of the modes, their means, and their log
@@ -40,8 +41,8 @@ class TorchGaussianMixture(TorchDistribution):
         )
 
     def entropy(self, **kwargs: object) -> torch.Tensor:
-        """Return the estimated entropy. Its gradient is the score function's, E[-ln p grad ln p],
-        because the gradient of -ln p alone is zero on average.
+        """Return the estimated entropy. Its gradient uses the score function, E[-ln p grad ln p],
+        because the mean gradient of -ln p is zero.
         """
         logp = self.logp(self._dist.sample((SAMPLES,)))
         surprise = -logp.detach()
@@ -49,15 +50,15 @@ class TorchGaussianMixture(TorchDistribution):
         return surprise.mean(0) + (weight * (logp - logp.detach())).mean(0)
 
     def kl(self, other: TorchDistribution, **kwargs: Any) -> torch.Tensor:
-        """Return the estimated KL(self || other); gradients reach `other` only."""
+        """Return the estimated KL(self || other); only `other` gets gradients."""
         actions = self._dist.sample((SAMPLES,))
         return (self.logp(actions).detach() - other.logp(actions)).mean(0)
 
     def rsample(self, **kwargs: object) -> torch.Tensor:
         """Raise NotImplementedError: the choice of a mode has no gradient."""
         raise NotImplementedError(
-            "TorchGaussianMixture has no samples with gradients, which SAC needs: use "
-            "TorchSquashedGaussian, or an algorithm such as PPO."
+            "TorchGaussianMixture does not support samples with gradients, which SAC needs: "
+            "use TorchSquashedGaussian, or an algorithm such as PPO."
         )
 
     def to_deterministic(self) -> TorchDeterministic:

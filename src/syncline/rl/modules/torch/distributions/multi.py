@@ -16,10 +16,10 @@ _BELOW_ONE = 1.0 - 2.0**-53
 
 
 class TorchMultiDistribution(Distribution):
-    """Independent distributions, one for each leaf of an action space.
+    """Independent distributions, one per leaf of an action space.
 
     Args:
-        child_distribution_struct: The distributions, nested as the space.
+        child_distribution_struct: The distributions, nested like the space.
     """
 
     def __init__(self, child_distribution_struct: Any) -> None:
@@ -28,11 +28,11 @@ class TorchMultiDistribution(Distribution):
         self._children: list[Any] = leaves(child_distribution_struct)
 
     def sample(self, *, sample_shape: Shape | None = None, **kwargs: object) -> Tree:
-        """Return actions, nested as the space."""
+        """Return actions, nested like the space."""
         return map_tree(lambda child: child.sample(sample_shape=sample_shape), self._struct)
 
     def rsample(self, *, sample_shape: Shape | None = None, **kwargs: object) -> Tree:
-        """Return actions with gradients, nested as the space."""
+        """Return actions with gradients, nested like the space."""
         return map_tree(lambda child: child.rsample(sample_shape=sample_shape), self._struct)
 
     def logp(self, value: Any, **kwargs: Any) -> torch.Tensor:
@@ -56,7 +56,7 @@ class TorchMultiDistribution(Distribution):
 
     @property
     def noise(self) -> Noise | None:
-        """The noise of all leaves, one after another; normal if one of them needs that."""
+        """The concatenated noise of all leaves; normal if a leaf needs normal noise."""
         needed = [child.noise for child in self._children]
         if None in needed:
             return None
@@ -82,7 +82,7 @@ class TorchMultiDistribution(Distribution):
         return map_tree(lambda _: next(actions), self._struct), logp
 
     def to_deterministic(self) -> Distribution:
-        """Return the distribution of the greedy actions."""
+        """Return the deterministic distribution of the greedy actions."""
         return TorchMultiDistribution(
             map_tree(lambda child: child.to_deterministic(), self._struct)
         )
@@ -91,7 +91,7 @@ class TorchMultiDistribution(Distribution):
     def required_input_dim(
         space: Space, input_lens: Any = (), as_list: bool = False, **kwargs: Any
     ) -> Any:
-        """Return the number of parameters of all leaves, or of each."""
+        """Return the number of parameters of all leaves, or of each leaf."""
         lengths = [int(each) for each in leaves(input_lens)]
         return lengths if as_list else sum(lengths)
 
@@ -106,8 +106,8 @@ class TorchMultiDistribution(Distribution):
         """Return the distributions with these parameters.
 
         Args:
-            logits: [*batch, D]: the parameters of all leaves, one after another.
-            child_distribution_cls_struct: Classes, nested as the space.
+            logits: Concatenated parameters of all leaves, [*batch, D].
+            child_distribution_cls_struct: Classes, nested like the space.
             input_lens: Number of parameters of each leaf.
             **kwargs: Ignored.
         """
@@ -118,7 +118,7 @@ class TorchMultiDistribution(Distribution):
 
 
 def space_tree(space: Space) -> Any:
-    """Return the spaces of the leaves, nested as the space."""
+    """Return the spaces of the leaves, nested like the space."""
     if isinstance(space, gym.spaces.Dict):
         return {key: space_tree(each) for key, each in space.spaces.items()}
     if isinstance(space, gym.spaces.Tuple):
