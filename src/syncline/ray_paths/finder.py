@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 from syncline.ray_paths.retired import NoCounterpartAttributeError, NoCounterpartError, reason_of
 from syncline.ray_paths.table import NAMES, PATHS
@@ -30,7 +31,8 @@ class _Finder:
             return None
         relative = _relative(fullname)
         if relative in _KNOWN:
-            return ModuleSpec(fullname, _Loader(), is_package=True)
+            loader: Any = _Loader()  # `importlib.abc`, its base class, takes long to import
+            return ModuleSpec(fullname, loader, is_package=True)
         reason = reason_of(relative)
         if reason is not None:
             raise NoCounterpartError(relative, reason)

@@ -12,6 +12,7 @@ from syncline.core import engine as engines
 from syncline.core.engine import RuntimeInfo, current_engine
 from syncline.core.ids import ActorID, JobID, NodeID, PlacementGroupID, TaskID, WorkerID
 from syncline.core.lifecycle import InitContext, is_program
+from syncline.ray_paths.constants import HEAD_NODE_RESOURCE_NAME
 
 SCRIPT_MODE: Final = 0
 """Mode of the program."""
@@ -60,6 +61,15 @@ class Node:
     def webui_url(self) -> str | None:
         """host:port of the cluster's dashboard; None without one."""
         return current_engine().dashboard_url
+
+    def is_head(self) -> bool:
+        """Return True if the cluster's head runs on this node; True on one machine."""
+        engine = current_engine()
+        here = engine.runtime_info().node_id
+        return any(
+            row["NodeID"] == here and HEAD_NODE_RESOURCE_NAME in row["Resources"]
+            for row in engine.nodes()
+        )
 
     def get_session_dir_path(self) -> str:
         """Return the directory of the session."""

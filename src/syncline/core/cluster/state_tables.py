@@ -252,7 +252,8 @@ def _runtime_envs() -> Iterator[StateRow]:
 
 
 def _as_dict(message: Message) -> dict[str, Any]:
-    return MessageToDict(message, preserving_proto_field_name=True)
+    fields: dict[str, Any] = MessageToDict(message, preserving_proto_field_name=True)
+    return fields
 
 
 _ROWS: dict[StateResource, Callable[[], Iterator[StateRow]]] = {

@@ -16,6 +16,8 @@ from syncline.testing.tasks import get, one, wait_for
 from syncline.testing.waiting import eventually
 from syncline.util import placement_group, remove_placement_group
 from syncline.util import state as state_api
+from syncline.util.state.common import TaskState
+from syncline.util.state.exception import RayStateApiException
 
 
 @syncline.remote
@@ -31,7 +33,7 @@ def fail() -> None:
     raise ValueError("as planned")
 
 
-def _named(name: str) -> list[state_api.api.TaskState]:
+def _named(name: str) -> list[TaskState]:
     return state_api.list_tasks(filters=[("name", "=", name)], detail=True)
 
 
@@ -184,7 +186,7 @@ class StateApi(Suite):
         def log() -> bool:
             try:
                 return "state-spoken" in "".join(state_api.get_log(actor_id=actor_id, tail=5))
-            except state_api.api.RayStateApiException:
+            except RayStateApiException:
                 return False
 
         eventually(log, what="the line in the log")
@@ -204,6 +206,7 @@ class StateApi(Suite):
 
         here = syncline.get_runtime_context()
         assert (global_worker.mode, global_worker.connected) == (SCRIPT_MODE, True)
+        assert global_worker.node.is_head()
         found = get(look.remote())
         assert found == (WORKER_MODE, here.get_job_id(), False, here.get_node_id())
 
@@ -250,9 +253,9 @@ class RemoteNames(Suite):
         assert modified.__name__ == Stated.__ray_metadata__.class_name == "Stated"
 
     def test_actor_class_derived_from_the_class_of_another(self) -> None:
-        class Derived(Stated.__ray_metadata__.modified_class):  # type: ignore[name-defined,misc]
+        class Derived(Stated.__ray_metadata__.modified_class):  # type: ignore[name-defined]
             def twice(self) -> int:
-                return 2 * self.pid()  # type: ignore[no-any-return]
+                return 2 * self.pid()
 
         actor = syncline.remote(Derived).remote()
         assert get(actor.twice.remote()) == 2 * get(actor.pid.remote())

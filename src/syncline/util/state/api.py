@@ -14,7 +14,6 @@ from syncline.core.engine import Engine
 from syncline.core.lifecycle import ensure_engine, init
 from syncline.core.refs import ObjectRef
 from syncline.core.state_rows import Filter, StateRow
-from syncline.core.state_rows import StateResource as ResourceName
 from syncline.suggestions import did_you_mean
 from syncline.util.state import summaries
 from syncline.util.state.common import (
@@ -158,9 +157,7 @@ class StateApiClient:
                 f"`limit={limit}` is out of range: give 0 to {MAX_LIMIT}, and narrow the list with "
                 "`filters`"
             )
-        listing = self._engine.state(
-            cast("ResourceName", schema.resource), _checked(schema, filters or ()), limit
-        )
+        listing = self._engine.state(schema.resource, _checked(schema, filters or ()), limit)
         if listing.unknown is not None and raise_on_missing_output:
             raise RayStateApiException(
                 f"The {schema.resource} cannot be listed: {listing.unknown}."
