@@ -1,5 +1,7 @@
 """Paths to applications."""
 
+import dataclasses
+
 import pytest
 
 from syncline.serve.wire.routes import ApplicationRoute, DeploymentId, DeploymentRoute, TableUpdate
@@ -82,3 +84,51 @@ def test_cache_is_bounded() -> None:
     for number in range(10_000):
         table.find(b"/app/%d" % number)
     assert len(table._cache) <= 4096
+
+
+PATTERNS = ("/", "/users/{name}", "/items/{id:int}", "/items/{id}", "/files/{path:path}", "/a.b")
+
+
+def table_with_patterns(prefix: str):
+    table = make_table(prefix)
+    (application,) = table.applications.values()
+    changed = dataclasses.replace(application, patterns=PATTERNS)
+    table.update(TableUpdate(version=2, applications=(changed,)))
+    return table
+
+
+@pytest.mark.parametrize("prefix", ["/", "/app"])
+@pytest.mark.parametrize(
+    ("path", "pattern"),
+    [
+        ("/", "/"),
+        ("/users/ann", "/users/{name}"),
+        ("/users/%2Fann", ""),
+        ("/users/ann/x", ""),
+        ("/items/5", "/items/{id:int}"),
+        ("/items/five", "/items/{id}"),
+        ("/files/a/b/c", "/files/{path:path}"),
+        ("/a.b", "/a.b"),
+        ("/axb", ""),
+    ],
+)
+def test_requests_are_labelled_by_the_pattern_of_their_path(prefix, path, pattern) -> None:
+    table = table_with_patterns(prefix)
+    below = prefix.rstrip("/")
+    route = table.find((below + path).encode())
+    assert route.label == (below + pattern if pattern else prefix)
+    assert (route.prefix, route.root_path) == (prefix, below)
+
+
+def test_the_prefix_alone_is_the_path_of_the_root() -> None:
+    assert table_with_patterns("/app").find(b"/app").label == "/app/"
+
+
+def test_paths_of_one_pattern_are_counted_together() -> None:
+    table = table_with_patterns("/app")
+    for path in (b"/app/users/a", b"/app/users/b", b"/app/none"):
+        table.find(path).statistics.record("GET", 200, 0.1)
+    table.update(TableUpdate(version=3))
+    table.find(b"/app/users/c").statistics.record("GET", 200, 0.1)
+    counts = {label: each.latency.count for (_, label), each in table.statistics().items()}
+    assert counts == {"/app": 1, "/app/users/{name}": 3}

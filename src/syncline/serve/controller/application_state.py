@@ -204,6 +204,7 @@ class ApplicationState:
             route_prefix=prefix,
             ingress=ingress,
             is_asgi=deployment is not None and deployment.is_asgi,
+            patterns=() if deployment is None else deployment.patterns,
         )
 
     def info(self, table_version: int = 0) -> ApplicationInfo:

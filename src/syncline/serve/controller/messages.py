@@ -96,6 +96,8 @@ class ReplicaReady(Message):
     node_id: str
     constructor_s: float
     """Seconds that the constructor took."""
+    patterns: tuple[str, ...] = ()
+    """Patterns of the paths of an ASGI application; see `replica.route_patterns`."""
 
 
 class ReplicaFailed(Message):

@@ -84,6 +84,7 @@ class ReplicaSet:
         self.route_prefix = route_prefix
         self.is_asgi = False
         self.docs_path: str | None = None
+        self.patterns: tuple[str, ...] = ()
         self.room = rollout.Room()
         self.trouble = ""
         """Reason why replicas are missing although the rollout was complete."""
@@ -233,6 +234,7 @@ class ReplicaSet:
         replica.is_placed, replica.note = True, ""
         self._cancel_deadlines(replica)
         self.is_asgi, self.docs_path = event.is_asgi, event.docs_path
+        self.patterns = event.patterns
         if replica.state not in (_S.RUNNING, _S.UPDATING):
             replica.lifecycle.go(_S.RUNNING, "it is ready")
         step.after("health", replica.id, replica.version.target.config.health_check_period_s)

@@ -94,6 +94,7 @@ class SavedDeployment(Message):
     is_deleted: bool
     is_asgi: bool
     docs_path: str | None
+    patterns: tuple[str, ...]
     wanted: int
     replicas: tuple[SavedReplica, ...]
     actors: tuple[SavedActor, ...]
@@ -173,6 +174,7 @@ def _save(deployment: DeploymentState) -> SavedDeployment:
         is_deleted=deployment.is_deleted,
         is_asgi=deployment.is_asgi,
         docs_path=deployment.docs_path,
+        patterns=deployment.patterns,
         wanted=deployment.scaling.wanted,
         replicas=tuple(_save_replica(each) for each in deployment.replicas.values()),
         actors=tuple(
@@ -244,6 +246,7 @@ def _restore(id: DeploymentId, saved: SavedDeployment, step: Step) -> Deployment
     deployment.previous = None if saved.previous is None else versions[saved.previous]
     deployment.is_deploying = saved.is_deploying
     deployment.is_asgi, deployment.docs_path = saved.is_asgi, saved.docs_path
+    deployment.patterns = saved.patterns
     if saved.is_deleted:
         deployment.delete()
     else:

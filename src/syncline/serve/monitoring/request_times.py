@@ -58,7 +58,7 @@ class RequestTimes:
             SlowRequest(
                 request_id=call.request_id,
                 app=call.route.app,
-                route=call.route.prefix,
+                route=call.route.label,
                 method=call.method,
                 status=status,
                 deployment=call.route.ingress,

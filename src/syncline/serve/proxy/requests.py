@@ -218,7 +218,7 @@ class HttpCall(Call):
             self.keep_alive,
             not self.is_whole,
             self.model_id,
-            route.prefix,
+            route.label,
         )
         self.parts = encode_request(head, body)
         server.link.submit(self)
@@ -291,7 +291,7 @@ class HttpCall(Call):
         statistics = server.unrouted if route is None else route.statistics
         statistics.record(self.method, status, elapsed)
         if server.tracing is not None and self.span is not None:
-            server.tracing.end_request(self, status, "" if route is None else route.prefix)
+            server.tracing.end_request(self, status, "" if route is None else route.label)
         if server.on_request_done is not None:
             try:
                 server.on_request_done(self, status, elapsed)

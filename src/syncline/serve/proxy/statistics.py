@@ -75,7 +75,7 @@ class RouteSummary:
     app: str
     """Empty for requests without an application."""
     route: str
-    """Route prefix."""
+    """Pattern of the path, or the route prefix."""
     requests: int
     errors: int
     """Requests with a status of 400 or higher."""

@@ -8,7 +8,8 @@
   `user_statistics`: its hooks that report statistics; `user_frames`: its frames in tracebacks.
 - `handle_calls`: calls of handles. `grpc_calls`: calls of gRPC clients.
 - `http_calls`: HTTP requests, as ASGI. `http_response`: results as HTTP responses.
-- `asgi`: lifespan of ASGI applications; `fastapi_routes`: routes that are methods of the ingress.
+- `asgi`: lifespan of ASGI applications; `fastapi_routes`: routes that are methods of the ingress;
+  `route_patterns`: their paths.
 - `websocket`: WebSockets of ASGI applications.
 - `health`: the watchdog of the event loop.
 """

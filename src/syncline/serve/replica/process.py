@@ -51,6 +51,7 @@ from syncline.serve.replica.health import LoopWatchdog
 from syncline.serve.replica.http_calls import AsgiCall, HttpCall, PlainCall
 from syncline.serve.replica.ledger import Ledger
 from syncline.serve.replica.replica_config import ReplicaConfig
+from syncline.serve.replica.route_patterns import route_patterns
 from syncline.serve.replica.threads import HandlerThreads
 from syncline.serve.replica.user_code import UserCode
 from syncline.serve.replica.user_statistics import UserStatistics
@@ -217,6 +218,7 @@ class Replica:
             ledger_path=config.ledger_path,
             is_asgi=self._application is not None,
             docs_path=self._docs_path(),
+            patterns=() if self._application is None else route_patterns(self._application.app),
             pid=os.getpid(),
             node_id=self._node_id,
             constructor_s=time.monotonic() - began,

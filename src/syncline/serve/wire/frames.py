@@ -162,7 +162,7 @@ class RequestHead(NamedTuple):
     """True if BODY frames follow."""
     multiplexed_model_id: str
     route: str
-    """The route prefix, for logs and metrics."""
+    """The pattern of the path, or the route prefix; for logs and metrics."""
 
 
 def encode_request(head: RequestHead, body: bytes) -> tuple[bytes, ...]:

@@ -79,6 +79,8 @@ class ApplicationRoute:
     ingress: DeploymentId
     is_asgi: bool
     """True if the ingress is an ASGI application; else a callable that takes a Request."""
+    patterns: tuple[str, ...] = ()
+    """Patterns of its paths below the prefix, such as "/users/{id}"."""
 
 
 @dataclass(frozen=True, kw_only=True)
