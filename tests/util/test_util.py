@@ -42,7 +42,7 @@ def test_queue_errors_are_the_standard_ones_too() -> None:
 
 @pytest.mark.parametrize("wrong", [{"CPU": 1}, "CPU", [1], [["CPU", 1]]], ids=str)
 def test_bundles_of_a_wrong_type_are_refused(wrong: Any) -> None:
-    with pytest.raises(TypeError, match="bundles"):
+    with pytest.raises(ValueError, match="bundles"):
         placement_group(wrong)
 
 

@@ -517,6 +517,10 @@ class Engine(ABC):
 current: Engine | None = None
 """The engine of this process; set by `set_engine`."""
 
+result_hooks: list[Callable[[], None]] = []
+"""Called in a worker before it sends the result of a task or call. They are quick, and never raise.
+"""
+
 
 def current_engine() -> Engine:
     """Return the engine of this process; RuntimeError if syncline is not running."""

@@ -90,7 +90,7 @@ def _series(metric: _Metric) -> tuple[tuple[Tags, float | HistogramValue], ...]:
     )
 
 
-class _Base:
+class Metric:
     """Base class of the three kinds."""
 
     _kind: ClassVar[Kind]
@@ -139,7 +139,7 @@ class _Base:
             "default_tags": dict(self._defaults),
         }
 
-    def set_default_tags(self, default_tags: Mapping[str, str]) -> _Base:
+    def set_default_tags(self, default_tags: Mapping[str, str]) -> Metric:
         """Set the tags that each value gets; return the metric. ValueError for unknown tags."""
         self._defaults = self._checked_tags(default_tags)
         return self
@@ -173,7 +173,7 @@ class _Base:
         return _remade, (type(self), self._arguments, self._defaults)
 
 
-class Counter(_Base):
+class Counter(Metric):
     """A number that only grows, such as requests."""
 
     _kind = "counter"
@@ -191,7 +191,7 @@ class Counter(_Base):
         publisher.on_change()
 
 
-class Gauge(_Base):
+class Gauge(Metric):
     """A number that goes up and down, such as the length of a queue."""
 
     _kind = "gauge"
@@ -207,7 +207,7 @@ class Gauge(_Base):
         publisher.on_change()
 
 
-class Histogram(_Base):
+class Histogram(Metric):
     """The distribution of a number, such as seconds or sizes."""
 
     _kind = "histogram"
@@ -241,7 +241,7 @@ class Histogram(_Base):
         publisher.on_change()
 
 
-def _remade(cls: type[_Base], arguments: dict[str, Any], defaults: dict[str, str]) -> _Base:
+def _remade(cls: type[Metric], arguments: dict[str, Any], defaults: dict[str, str]) -> Metric:
     metric = cls(**arguments)
     return metric.set_default_tags(defaults) if defaults else metric
 

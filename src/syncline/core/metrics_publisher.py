@@ -1,8 +1,9 @@
 """Publishes the metrics of user code of this process to the program, and collects those of all.
 
 A thread, started by the first change of a value, puts the values into the engine's key values
-`DELAY_S` after a change. Counters and histograms of all processes are summed and survive their
-process; gauges have the label `worker_id` and end `GAUGE_AGE_S` after their process.
+`DELAY_S` after a change; so does the end of a task or call, because its worker may be killed next.
+Counters and histograms of all processes are summed and survive their process; gauges have the label
+`worker_id` and end `GAUGE_AGE_S` after their process.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ DELAY_S = 0.1
 BEAT_S = 10.0
 """Seconds after which unchanged values are published again, to show that their process lives."""
 GAUGE_AGE_S = 35.0
+SHARE = 0.05
+"""Share of the time of a worker that publishing at the end of calls may take."""
 
 
 class Published(Message):
@@ -47,13 +50,18 @@ class Publisher:
 
     def reset(self) -> None:
         """Forget the thread, in a forked child."""
+        if self.flush in engines.result_hooks:
+            engines.result_hooks.remove(self.flush)
         self._changed = threading.Event()
+        self._is_unpublished = False
+        self._next_flush = 0.0  # time of the monotonic clock
         self._is_stopped = False
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def on_change(self) -> None:
         """Note that a value changed; the thread starts with the first one."""
+        self._is_unpublished = True
         if not self._changed.is_set() and not self._is_stopped:
             self._changed.set()
             if self._thread is None:
@@ -65,11 +73,24 @@ class Publisher:
 
     def publish(self, engine: Engine) -> None:
         """Publish the values of this process now."""
+        self._is_unpublished = False
         values = () if self._is_stopped else self._collect()
         if values:
             worker_id = engine.runtime_info().worker_id
             published = Published(worker_id=worker_id, time=time.time(), metrics=values)
             engine.key_values.put(worker_id.encode(), pickle.dumps(published), NAMESPACE)
+
+    def flush(self) -> None:
+        """Publish the values at the end of a call, unless that was done very recently."""
+        engine, started = engines.current, time.monotonic()
+        if not self._is_unpublished or engine is None or started < self._next_flush:
+            return
+        try:
+            self.publish(engine)
+        except Exception:  # the thread tries again
+            self._is_unpublished = True
+        ended = time.monotonic()
+        self._next_flush = ended + (ended - started) / SHARE
 
     def families(self, engine: Engine) -> list[Family]:
         """Return the metrics of all processes of the engine, with the latest values of this one."""
@@ -89,6 +110,7 @@ class Publisher:
                     target=self._run, name="syncline-metrics", daemon=True
                 )
                 self._thread.start()
+                engines.result_hooks.append(self.flush)
 
     def _run(self) -> None:
         while not self._is_stopped:

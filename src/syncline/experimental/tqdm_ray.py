@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from typing import Any
 
 from syncline.core import engine as engines
@@ -45,7 +45,7 @@ class tqdm:
         **_ignored: Any,
     ) -> None:
         if total is None:
-            total = len(iterable) if hasattr(iterable, "__len__") else None
+            total = len(iterable) if isinstance(iterable, Sized) else None
         self._iterable = iterable
         self._desc = desc or ""
         self._total = total

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from syncline.core.lifecycle import ensure_engine
 from syncline.ray_paths import finder
 from syncline.ray_paths.client import connect, disconnect
+from syncline.ray_paths.utilities import get_node_instance_id
 from syncline.util.actor_pool import ActorPool
 from syncline.util.placement_group import (
     get_current_placement_group,
@@ -46,6 +47,7 @@ __all__ = [
     "disconnect",
     "enable_periodic_logging",
     "get_current_placement_group",
+    "get_node_instance_id",
     "get_node_ip_address",
     "get_placement_group",
     "inspect_serializability",

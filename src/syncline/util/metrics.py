@@ -12,9 +12,9 @@ them in the program. Counters and histograms are summed over processes; a gauge 
 from __future__ import annotations
 
 from syncline.core.lifecycle import ensure_engine
-from syncline.core.metrics import Counter, Gauge, Histogram, publisher
+from syncline.core.metrics import Counter, Gauge, Histogram, Metric, publisher
 
-__all__ = ["Counter", "Gauge", "Histogram", "text"]
+__all__ = ["Counter", "Gauge", "Histogram", "Metric", "text"]
 
 
 def text() -> str:

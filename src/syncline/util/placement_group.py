@@ -10,9 +10,12 @@ from typing import Any, Literal
 
 from syncline.core import option_checks as check
 from syncline.core.lifecycle import ensure_engine
-from syncline.core.placement import PlacementGroup, PlacementStrategy
+from syncline.core.placement import PLACEMENT_STRATEGIES, PlacementGroup, PlacementStrategy
+
+VALID_PLACEMENT_GROUP_STRATEGIES = frozenset(PLACEMENT_STRATEGIES)
 
 __all__ = [
+    "VALID_PLACEMENT_GROUP_STRATEGIES",
     "PlacementGroup",
     "get_current_placement_group",
     "get_placement_group",

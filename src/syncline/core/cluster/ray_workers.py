@@ -22,6 +22,7 @@ import ray.exceptions
 from ray.core.generated import gcs_pb2
 
 from syncline.core import definitions, serialization, termination
+from syncline.core import engine as engines
 from syncline.core.cluster import cluster_state
 from syncline.core.cluster.handles import RayObject
 from syncline.core.cluster.ray_errors import task_failure
@@ -70,11 +71,14 @@ def remote_function(
 
 @contextmanager
 def _user_errors() -> Iterator[None]:
-    """Wrap exceptions of user code."""
+    """Wrap exceptions of user code, and call the hooks of results after it."""
     try:
         yield
     except Exception as error:
         raise task_failure(error) from None
+    finally:
+        for hook in engines.result_hooks:
+            hook()
 
 
 def _plain(function: AnyFunction, enter: Enter) -> AnyFunction:

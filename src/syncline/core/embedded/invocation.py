@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from types import GeneratorType
 from typing import Any, NoReturn
 
+from syncline.core import engine as engines
 from syncline.core import serialization
 from syncline.core.embedded import messages as m
 from syncline.core.embedded.hub_connection import HubConnection, RemoteHubConnection
@@ -125,6 +126,8 @@ class ResultPacker:
 
     def send(self, outcome: Outcome) -> None:
         """Send an outcome to the hub."""
+        for hook in engines.result_hooks:
+            hook()
         o = outcome
         self._connection.send((m.DONE, o.id, o.values, o.error, o.retry, o.started, time.time()))
         self.sent(o.values)

@@ -47,6 +47,17 @@ class Metrics(Suite):
             r'^conformance_served{model="a"} 6$'
         )
 
+    def test_values_of_a_worker_that_is_killed_after_its_call_are_kept(self) -> None:
+        @syncline.remote
+        class Actor:
+            def call(self) -> None:
+                Counter("conformance_mortal").inc(5)
+
+        actor = Actor.remote()
+        get(actor.call.remote())
+        syncline.kill(actor)
+        assert "conformance_mortal 5" in metrics.text()
+
     def test_gauge_of_a_worker_has_its_id(self) -> None:
         @syncline.remote
         def task() -> str:

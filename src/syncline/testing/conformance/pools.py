@@ -168,7 +168,7 @@ class ProcessPools(Suite):
             with pytest.raises(ValueError):
                 Pool(**arguments)
         with pytest.raises(TypeError):
-            Pool(1, initializer="f")  # type: ignore[arg-type]
+            Pool(1, initializer="f")
         with pytest.raises(ValueError):
             pool.map(_square, [1], chunksize=0)
         with pytest.raises(NotImplementedError):

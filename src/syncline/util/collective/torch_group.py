@@ -24,7 +24,9 @@ CONNECT_S = 3.0
 """Seconds to connect to a published address, which may be one of an earlier group."""
 POLL_S = 0.005
 
-_OPERATIONS = {
+_Gloo: Any = getattr(dist, "ProcessGroupGloo", None)
+"""The class, some of whose attributes have no type hints; None if torch has no gloo."""
+_OPERATIONS: dict[ReduceOp, Any] = {
     ReduceOp.SUM: dist.ReduceOp.SUM,
     ReduceOp.PRODUCT: dist.ReduceOp.PRODUCT,
     ReduceOp.MIN: dist.ReduceOp.MIN,
@@ -80,12 +82,14 @@ class TorchGroup:
         store = dist.PrefixStore(backend, self._store)
         self._group: Any
         if backend == Backend.NCCL:
-            self._group = dist.ProcessGroupNCCL(store, rank, world_size, self._timeout)
+            nccl = dist.ProcessGroupNCCL.Options()
+            nccl._timeout = self._timeout
+            self._group = dist.ProcessGroupNCCL(store, rank, world_size, nccl)
         else:
-            options = dist.ProcessGroupGloo._Options()
+            options = _Gloo._Options()
             options._timeout = self._timeout
-            options._devices = [dist.ProcessGroupGloo.create_device(hostname=address)]
-            self._group = dist.ProcessGroupGloo(store, rank, world_size, options)
+            options._devices = [_Gloo.create_device(hostname=address)]
+            self._group = _Gloo(store, rank, world_size, options)
 
     # -- operations
 

@@ -6,6 +6,7 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from syncline.util.iter.shards import Transform, batched, each, flattened, kept, shuffled
@@ -61,6 +62,13 @@ class LocalIterator:
         """Yield random items of a buffer of `shuffle_buffer_size` items."""
         return self._with(shuffled(shuffle_buffer_size, seed), "shuffle()")
 
+    def zip_with_source_actor(self) -> LocalIterator:
+        """Raise NotImplementedError: gathered items do not say their actor."""
+        raise NotImplementedError(
+            "Gathered items do not say which actor they come from: yield `(actor, item)` pairs in "
+            "the shards, or read `shards()` one by one."
+        )
+
     def take(self, n: int) -> list[Any]:
         """Return the first `n` items."""
         return list(itertools.islice(self, n))
@@ -94,7 +102,7 @@ class LocalIterator:
                 yield item
 
         return [
-            LocalIterator(lambda own=own: source(own), f"{self.name}.duplicate[{i}]")
+            LocalIterator(partial(source, own), f"{self.name}.duplicate[{i}]")
             for i, own in enumerate(waiting)
         ]
 

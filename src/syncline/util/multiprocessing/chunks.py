@@ -9,7 +9,7 @@ import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from multiprocessing.pool import RemoteTraceback
+from multiprocessing import pool as standard_pool
 from typing import Any, Literal, NamedTuple, Protocol
 
 from syncline.core import api
@@ -96,7 +96,8 @@ class Chunk(NamedTuple):
     """Items that travel together."""
 
     sink: Sink
-    index: int
+    number: int
+    """Position among the chunks of its call."""
     function: Function
     spread: Spread
     items: Sequence[Any]
@@ -168,5 +169,7 @@ def outcome_of(values: list[Any], errors: dict[int, PackedError]) -> Outcome:
 def _rebuilt(packed: PackedError) -> BaseException:
     error = unpack_error(packed.data)
     if error.__cause__ is None:
-        error.__cause__ = RemoteTraceback(f"\n{packed.traceback_text}")
+        error.__cause__ = standard_pool.RemoteTraceback(  # type: ignore[attr-defined]
+            f"\n{packed.traceback_text}"
+        )
     return error

@@ -227,7 +227,7 @@ class Dispatcher:
     def _deliver(self, chunk: Chunk, outcome: Outcome) -> None:
         try:
             with self._delivery:
-                chunk.sink.deliver(chunk.index, outcome)
+                chunk.sink.deliver(chunk.number, outcome)
         finally:
             with self._lock:
                 self._undelivered -= 1
