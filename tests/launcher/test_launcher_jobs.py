@@ -111,7 +111,7 @@ def test_stalled_ranks_are_reported_and_can_be_inspected(one):
             assert line, text
             text += line
         assert (
-            "Rank 0 is in all_reduce (mismatch.py:17), rank 1 in barrier (mismatch.py:19)" in text
+            "Rank 0 is in all_reduce (mismatch.py:15), rank 1 in barrier (mismatch.py:17)" in text
         )
         stacks = command(one, "stack")
         assert "mismatch.py" in stacks.stdout, stacks.stderr
@@ -127,6 +127,24 @@ def test_stalled_ranks_are_reported_and_can_be_inspected(one):
     run = only_run(one.folder)
     assert run.state == "aborted"
     assert any(event["event"] == "stalled" for event in run.events)
+
+
+def test_ranks_can_be_profiled(one):
+    process = one.start("-n", "2", "stepping.py", str(one.folder))
+    try:
+        for rank in (0, 1):
+            wait_for((one.folder / f"ready-{rank}").exists, "start", process)
+        for kind, ending in (("cpu", "svg"), ("memory", "html"), ("torch", "json.gz")):
+            limit = ("--steps", "2") if kind == "torch" else ("--seconds", "1")
+            done = command(one, "profile", "--rank", "1", f"--{kind}", *limit)
+            assert done.returncode == 0, done.stderr
+            file = Path(done.stdout.strip())
+            assert "-rank-1-" in file.name
+            assert file.name.endswith(f"-{kind}.{ending}")
+            assert file.stat().st_size > 500
+        assert process.poll() is None
+    finally:
+        end(process)
 
 
 @pytest.mark.parametrize(

@@ -68,16 +68,22 @@ def start(variables: Mapping[str, str], idle_s: float) -> float:
     code = program_server.interpreter_code(
         "main", str(path), MODULES, idle_s, module="syncline.launcher.warm_server"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,
-        env=dict(variables),
-    )
+    log = path.with_suffix(".log")
+    with log.open("wb") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            start_new_session=True,
+            env=dict(variables),
+        )
     while pid_of(path) is None:
         if process.poll() is not None:
-            raise RuntimeError(f"the template ended with code {process.returncode} at its start")
+            text = log.read_text(errors="replace").strip().rpartition("\n")[2]
+            raise RuntimeError(
+                f"the template ended with code {process.returncode} at its start: {text}"
+            )
         if time.monotonic() > began + START_S:
             process.kill()
             raise TimeoutError(f"the template was not ready within {START_S:g} s")

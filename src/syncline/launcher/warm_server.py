@@ -57,7 +57,8 @@ def main(path: str, modules: Sequence[str], idle_s: float) -> Program | None:
         return None
     finally:
         if listener is not None:
-            Path(path).unlink(missing_ok=True)
+            for file in (Path(path), Path(path).with_suffix(".log")):
+                file.unlink(missing_ok=True)
 
 
 class _Stopped(Exception):
