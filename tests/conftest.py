@@ -17,6 +17,8 @@ from syncline.core.embedded import worker_processes as processes
 
 MAX_FLAKY_TESTS = 10
 OWN_VARIABLES = "SYNCLINE_"
+KEPT_VARIABLES = frozenset({"SYNCLINE_PORTABLE"})
+"""Own variables that a test run chooses for all of its processes."""
 TOPICS = frozenset(
     {
         "accelerate",
@@ -62,7 +64,8 @@ def neutral_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
     """Hide the user's settings and home directory from the tests."""
     patch = pytest.MonkeyPatch()
     for name in [name for name in os.environ if name.startswith(OWN_VARIABLES)]:
-        patch.delenv(name)
+        if name not in KEPT_VARIABLES:
+            patch.delenv(name)
     patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
     # Programs of other test processes would be reported to compete for the machine.
     patch.setenv("SYNCLINE_TMPDIR", str(tmp_path_factory.mktemp("programs")))

@@ -20,7 +20,7 @@ SRC = Path(__file__).resolve().parents[1] / "src"
 PACKAGE = "syncline"
 
 # Single modules that every package may import, and that import none but each other.
-BASE = frozenset({"faults", "optional", "records", "settings", "suggestions"})
+BASE = frozenset({"faults", "optional", "records", "settings", "suggestions", "system"})
 
 # Single modules that are core's public face: who may import core may import them.
 CORE_FACE = frozenset(

@@ -7,8 +7,8 @@ This module exports tasks, actors and objects (`core`, with `actor`, `exceptions
 lets programs that import `ray` use syncline, and `ray_paths` has the rest of Ray's module paths,
 such as `syncline.cloudpickle` and `syncline._private.services`. Every package may use `settings`
 (environment variables), `faults` (fault points for tests), `optional` (imports of optional
-libraries), `records` (dataclasses), `suggestions` (for misspelled names) and `storage` (files and
-retries).
+libraries), `records` (dataclasses), `suggestions` (for misspelled names), `system` (calls of the
+operating system) and `storage` (files and retries).
 
 Files: `rl`, `rllib`, `launcher`.
 """
@@ -71,7 +71,7 @@ __all__ = [
 
 _SUBMODULES = frozenset(
     {
-        "actor", "air", "as_ray", "dag", "data", "exceptions", "experimental", "remote_function", "runs",
+        "actor", "air", "as_ray", "dag", "data", "exceptions", "experimental", "job_submission", "remote_function", "runs",
         "runtime_context", "runtime_env", "serve", "testing", "train", "tune", "types", "util",
     }
 )  # fmt: skip

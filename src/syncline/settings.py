@@ -37,6 +37,11 @@ def flag(name: str) -> bool:
     raise ValueError(f"{name}={text!r} is not a boolean: set it to 1 or 0, or remove it")
 
 
+def portable() -> bool:
+    """Return `SYNCLINE_PORTABLE`: True to avoid calls that only Linux has, as on other systems."""
+    return flag("SYNCLINE_PORTABLE")
+
+
 AS_RAY = "SYNCLINE_AS_RAY"
 """Variable that `syncline.as_ray` sets for child processes. Users do not set it."""
 
@@ -184,6 +189,21 @@ SESSION = "SYNCLINE_SESSION"
 def session() -> str | None:
     """Return the session of this process's parent."""
     return environment(SESSION)
+
+
+PACKAGE_WORKER = "SYNCLINE_PACKAGE_WORKER"
+"""Variable of workers with packages of their own. Users do not set it."""
+
+
+def is_package_worker() -> bool:
+    """Return True in a worker that has packages which the program's interpreter lacks."""
+    return environment(PACKAGE_WORKER) is not None
+
+
+def package_environments() -> Path:
+    """Return the directory of this user's environments with packages of a `runtime_env`."""
+    caches = environment("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(caches, "syncline", "environments")
 
 
 def start_method() -> str:

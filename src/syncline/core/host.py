@@ -1,6 +1,7 @@
 """This host: Unix-domain sockets, processes, network interfaces, the terminal, a running Ray node.
 
-Works on Linux, because it reads /proc.
+Paths and peers of Unix sockets use `/proc` and SO_PEERCRED on Linux, and otherwise symbolic links
+and the calls of BSD.
 """
 
 from __future__ import annotations
@@ -17,15 +18,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO
 
+from syncline import system
 from syncline.optional import deferred
 
 if TYPE_CHECKING:
+    import tempfile
+
     import psutil
 else:
-    psutil = deferred("psutil")
+    psutil, tempfile = deferred("psutil"), deferred("tempfile")
 
 
 _CREDENTIALS = struct.Struct("=iII")
+_SOL_LOCAL, _LOCAL_PEERCRED, _LOCAL_PEERPID = 0, 1, 2
+"""Options of macOS."""
 _READ_BYTES = 65_536
 _LONGEST_SOCKET_PATH = 107
 _RAY_NODE_PROCESS = "raylet"
@@ -52,6 +58,12 @@ def short_socket_path(path: str | Path) -> Iterator[str]:
         yield str(path)
         return
     directory, name = os.path.split(path)
+    if not system.IS_LINUX:
+        with tempfile.TemporaryDirectory(prefix="s-", dir="/tmp") as short:
+            link = os.path.join(short, "d")
+            os.symlink(os.path.abspath(directory), link)
+            yield os.path.join(link, name)
+        return
     fd = os.open(directory, os.O_PATH | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{fd}/{name}"
@@ -60,11 +72,26 @@ def short_socket_path(path: str | Path) -> Iterator[str]:
 
 
 def peer(connection: socket.socket) -> Peer:
-    """Return the process that created the other end; for a client, the listening process."""
+    """Return the process that created the other end; for a client, the listening process.
+
+    On systems that tell neither, the result has the owner of the socket's file, or this process's
+    user for a client without a file: only that user can reach a socket in a private directory.
+    """
+    if not system.IS_LINUX:
+        return _portable_peer(connection)
     pid, uid, _ = _CREDENTIALS.unpack(
         connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     )
     return Peer(pid, uid)
+
+
+def _portable_peer(connection: socket.socket) -> Peer:
+    if sys.platform == "darwin":  # struct xucred begins with its version and the user
+        credentials = connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, 76)
+        pid = connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERPID)
+        return Peer(pid, struct.unpack_from("=II", credentials)[1])
+    path = connection.getpeername() or connection.getsockname()
+    return Peer(0, os.stat(path).st_uid if path else os.getuid())
 
 
 def receive_line(connection: socket.socket, *, limit_bytes: int, deadline: float) -> bytes:

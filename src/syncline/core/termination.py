@@ -49,7 +49,7 @@ class _SigtermNotice:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._previous: _Handler = signal.getsignal(signal.SIGTERM)
-        self._read, self._write = os.pipe2(os.O_CLOEXEC)
+        self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
         self._former_fd = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         if self._former_fd != -1:  # owned by an event loop: the main thread delivers the notice

@@ -18,6 +18,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from syncline import system
 from syncline.optional import deferred
 from syncline.runs.json_values import JsonObject
 from syncline.runs.secrets import masked_code
@@ -202,6 +203,8 @@ def is_process_alive(pid: int, marked: str | None, began_before: float) -> bool:
     if marked is None:
         began = _began(pid)
         return began is not None and began <= began_before + 1.0
+    if not system.IS_LINUX:
+        return process_identity(pid) == marked
     boot, namespace, start = (*marked.split("/"), "", "")[:3]
     if boot == _boot() and namespace != _namespace():  # another container on this machine
         return True
@@ -209,6 +212,9 @@ def is_process_alive(pid: int, marked: str | None, began_before: float) -> bool:
 
 
 def _seen(pid: int) -> tuple[str, str, str] | None:
+    if not system.IS_LINUX:
+        began = _began(pid)
+        return None if began is None else ("", "", f"{began:.2f}")
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import importlib
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from syncline import system
 from syncline.optional import deferred
 from syncline.runs.json_values import JsonObject
 
@@ -170,9 +170,8 @@ def _rates(before: _Counters, now: _Counters) -> dict[str, float]:
     }
 
 
-_IS_LINUX = sys.platform == "linux"
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK") if _IS_LINUX else 1
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if _IS_LINUX else 1
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK") if system.IS_LINUX else 1
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if system.IS_LINUX else 1
 _STATE, _USER, _SYSTEM, _THREADS, _START, _PAGES = 0, 11, 12, 17, 19, 21
 """Field numbers in `/proc/PID/stat`, counted after the program name."""
 
@@ -205,7 +204,7 @@ class HostCounters:
 
 def process_counters(pid: int) -> ProcessCounters:
     """Return the counters of a process; raise psutil.NoSuchProcess if it has ended."""
-    if not _IS_LINUX:
+    if not system.IS_LINUX:
         return _by_psutil(psutil.Process(pid))
     data = _content(f"/proc/{pid}/stat")
     fields = data[data.rfind(b")") + 2 :].split()
@@ -223,14 +222,19 @@ def process_counters(pid: int) -> ProcessCounters:
 
 
 def descendants(pid: int) -> list[int]:
-    """Return the PIDs of all live descendants of a process (Linux only; empty elsewhere).
+    """Return the PIDs of all live descendants of a process.
 
-    Reads the kernel's lists of children, ten microseconds per thread, instead of scanning all
-    processes.
+    Reads the kernel's lists of children on Linux, ten microseconds per thread, and scans all
+    processes elsewhere.
     """
+    if not system.IS_LINUX:
+        try:
+            return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
     found: list[int] = []
     waiting = [pid]
-    while waiting and _IS_LINUX:
+    while waiting:
         tasks = f"/proc/{waiting.pop()}/task"
         try:
             threads = os.listdir(tasks)
@@ -248,7 +252,7 @@ def descendants(pid: int) -> list[int]:
 
 def host_counters() -> HostCounters:
     """Return the counters of this machine."""
-    if not _IS_LINUX:
+    if not system.IS_LINUX:
         return _host_by_psutil()
     ticks = [int(field) for field in _content("/proc/stat", 512).partition(b"\n")[0].split()[1:9]]
     memory = dict(

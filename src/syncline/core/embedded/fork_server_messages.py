@@ -4,11 +4,12 @@ descriptors.
 
 from __future__ import annotations
 
-import array
 import pickle
 import socket
+import struct
 from typing import TYPE_CHECKING, Any
 
+from syncline import system
 from syncline.records import dataclass
 
 if TYPE_CHECKING:  # a driver without an engine needs none of them
@@ -17,7 +18,9 @@ if TYPE_CHECKING:  # a driver without an engine needs none of them
 
 PACKET_BYTES = 200_000
 """Largest packet that fits the default socket buffers of Linux."""
+SOCKET_TYPE = socket.SOCK_SEQPACKET if system.IS_LINUX else socket.SOCK_STREAM
 _FDS = 6
+_LENGTH = struct.Struct("!I")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,19 +83,38 @@ class ForkServerConfig:
     """Start each worker as a fresh interpreter instead of a fork."""
 
 
+def socket_pair() -> tuple[socket.socket, socket.socket]:
+    """Return two connected sockets for messages."""
+    return socket.socketpair(socket.AF_UNIX, SOCKET_TYPE)
+
+
 def send(connection: socket.socket, message: object, fds: tuple[int, ...] = ()) -> None:
     """Send one message with file descriptors."""
     data = pickle.dumps(message, 5)
-    if fds:
-        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
-        connection.sendmsg([data], ancillary)
-    else:
-        connection.send(data)
+    if SOCKET_TYPE == socket.SOCK_STREAM:
+        data = _LENGTH.pack(len(data)) + data
+    sent = socket.send_fds(connection, [data], fds) if fds else connection.send(data)
+    if sent < len(data):
+        connection.sendall(data[sent:])
 
 
 def receive(connection: socket.socket) -> tuple[Any, list[int]] | None:
     """Return the next message and its descriptors; None when the peer is gone."""
-    data, fds, _, _ = socket.recv_fds(connection, PACKET_BYTES, _FDS)
+    is_stream = SOCKET_TYPE == socket.SOCK_STREAM
+    data, fds, _, _ = socket.recv_fds(connection, _LENGTH.size if is_stream else PACKET_BYTES, _FDS)
+    if is_stream and data:
+        data += _exactly(connection, _LENGTH.size - len(data))
+        data = _exactly(connection, _LENGTH.unpack(data)[0])
     if not data:
         return None
     return pickle.loads(data), list(fds)
+
+
+def _exactly(connection: socket.socket, nbytes: int) -> bytes:
+    received = b""
+    while len(received) < nbytes:
+        chunk = connection.recv(nbytes - len(received))
+        if not chunk:
+            raise ConnectionError("the peer ended within a message")
+        received += chunk
+    return received

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import pickle
 import socket
 import subprocess
 import sys
 from collections.abc import Sequence
 
 from syncline import settings
+from syncline.core.embedded import fork_server_messages
 
 CLOSE_S = 5.0
 """Seconds that a fork server has to exit, for example while it imports a module."""
@@ -24,7 +24,7 @@ class ForkServerProcess:
     @staticmethod
     def start(modules: Sequence[str] = ()) -> ForkServerProcess:
         """Start a fork server; it imports `modules` while it waits for a `ForkServerConfig`."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours, theirs = fork_server_messages.socket_pair()
         code = (
             f"import sys; sys.path[:] = {sys.path!r}; "
             "from syncline.core.embedded.fork_server import main; "
@@ -43,7 +43,7 @@ class ForkServerProcess:
     def import_soon(self, module: str) -> bool:
         """Let it import a module as soon as it is idle; return False if it has ended."""
         try:
-            self.connection.send(pickle.dumps(module))
+            fork_server_messages.send(self.connection, module)
         except OSError:
             return False
         return True

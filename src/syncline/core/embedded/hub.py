@@ -181,7 +181,7 @@ class Hub(HubCore):
             if process.gone or self.closed:
                 return
             self.apply_refcounts()
-            if events & select.EPOLLOUT:
+            if events & select.POLLOUT:
                 channel.write_backlog()
                 self.reactor.modify(channel.fileno(), writable=channel.congested)
             closed = False

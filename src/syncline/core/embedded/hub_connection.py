@@ -319,7 +319,7 @@ class RemoteHubConnection(HubConnection):
     def _on_event(self, events: int) -> None:
         closed = False
         with self.guard:
-            if events & select.EPOLLOUT:
+            if events & select.POLLOUT:
                 self._channel.write_backlog()
                 self._reactor.modify(self._channel.fileno(), writable=self._channel.congested)
             try:

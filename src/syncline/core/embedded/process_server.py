@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from syncline import system
 from syncline.core.embedded import fork_server_messages
 from syncline.core.embedded.fork_server_messages import WorkerEnded, WorkerStarted
 from syncline.core.host import kill_group
@@ -45,7 +46,7 @@ class ProcessServer(ABC):
         self.connection = connection
         self.idle_work = deque(idle_work)
         self._processes: dict[int, int] = {}  # pid -> number
-        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wake_read, self._wake_write = system.nonblocking_pipe()
 
     @abstractmethod
     def handle(self, message: object, fds: list[int]) -> Program | None:

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from syncline import settings
+from syncline import settings, system
 from syncline.core.embedded import fork_server_messages
 from syncline.core.embedded.fork_server_messages import LaunchProgram
 from syncline.core.embedded.process_server import ProcessServer, Program, import_if_possible
@@ -128,7 +128,7 @@ def launch(
         streams: Its stdin, stdout and stderr.
         others: Descriptors that it gets.
     """
-    payload = os.memfd_create("syncline-program")
+    payload = system.anonymous_file("syncline-program")
     try:
         with open(payload, "wb", closefd=False) as file:
             pickle.dump(work, file, 5)

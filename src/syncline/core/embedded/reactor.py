@@ -12,16 +12,18 @@ import select
 import time
 from collections.abc import Callable
 
+from syncline import system
 from syncline.core.embedded.interrupts import Interruptible
 
-READ = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR
-WRITE = select.EPOLLOUT
+# `epoll` and `poll` number the events alike.
+READ = select.POLLIN | select.POLLHUP | select.POLLERR
+WRITE = select.POLLOUT
 LONGEST_SLEEP_S = 3600.0
 """Longest single wait; the operating system rejects waits of some weeks."""
 
 
 class Reactor:
-    """epoll, a wake-up descriptor and a heap of timers.
+    """epoll (or poll), a pipe for wake-ups and a heap of timers.
 
     `register`, `modify`, `unregister`, `call_at` and `wake` are thread-safe; only the leader calls
     `run_once`.
@@ -29,28 +31,22 @@ class Reactor:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._epoll = select.epoll()
         self._handlers: dict[int, Callable[[int], None]] = {}
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
-        self._wake_fd = (
-            os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if hasattr(os, "eventfd") else -1
-        )
-        self._wake_pipe: tuple[int, int] | None = None
-        if self._wake_fd < 0:  # Python 3.10 has no eventfd
-            self._wake_pipe = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-            self._wake_fd = self._wake_pipe[0]
-        self._epoll.register(self._wake_fd, READ)
+        self._wake_fd, self._waking_fd = system.nonblocking_pipe()
+        self._poll = select.epoll() if system.IS_LINUX else system.Poll(self.wake)
+        self._poll.register(self._wake_fd, READ)
 
     def register(self, fd: int, handler: Callable[[int], None]) -> None:
         """Call `handler(events)` whenever `fd` is readable or closed by the peer."""
         self._handlers[fd] = handler
-        self._epoll.register(fd, READ)
+        self._poll.register(fd, READ)
 
     def modify(self, fd: int, *, writable: bool) -> None:
         """Watch `fd` for room to write, or stop doing so."""
         if fd in self._handlers:
-            self._epoll.modify(fd, READ | WRITE if writable else READ)
+            self._poll.modify(fd, READ | WRITE if writable else READ)
 
     def handler(self, fd: int) -> Callable[[int], None]:
         """Return the handler of `fd`."""
@@ -60,7 +56,7 @@ class Reactor:
         """Remove `fd`; call this before closing it."""
         if self._handlers.pop(fd, None) is not None:
             try:
-                self._epoll.unregister(fd)
+                self._poll.unregister(fd)
             except OSError:
                 pass  # closed already
 
@@ -76,16 +72,16 @@ class Reactor:
     def wake(self) -> None:
         """Make the thread inside `run_once` return."""
         try:
-            if self._wake_pipe is None:
-                os.eventfd_write(self._wake_fd, 1)
-            else:
-                os.write(self._wake_pipe[1], b"\0")
+            os.write(self._waking_fd, b"\0")
         except (OSError, ValueError):
             pass  # a wake-up is pending, or the reactor is closed
 
-    def fileno(self) -> int:
-        """Return a descriptor that is readable when `run_once` would not wait, timers aside."""
-        return self._epoll.fileno()
+    def fileno(self) -> int | None:
+        """Return a descriptor that is readable when `run_once` would not wait, timers aside.
+
+        None where the system has no such descriptor.
+        """
+        return self._poll.fileno()
 
     def next_timer_s(self) -> float | None:
         """Return the seconds until the next timer; None without one."""
@@ -100,7 +96,7 @@ class Reactor:
             until = max(0.0, self._timers[0][0] - self._clock())
             timeout_s = until if timeout_s is None else min(until, timeout_s)
         with Interruptible():
-            events = self._epoll.poll(-1 if timeout_s is None else min(timeout_s, LONGEST_SLEEP_S))
+            events = self._poll.poll(-1 if timeout_s is None else min(timeout_s, LONGEST_SLEEP_S))
         for fd, event in events:
             if fd == self._wake_fd:
                 self._swallow_wake()
@@ -115,14 +111,13 @@ class Reactor:
 
     def close(self) -> None:
         """Close the reactor's descriptors."""
-        self._epoll.close()
-        fds = (self._wake_fd,) if self._wake_pipe is None else self._wake_pipe
-        self._wake_fd = -1  # a late `wake` must not write into a file that reuses the number
-        if self._wake_pipe is not None:
-            self._wake_pipe = (-1, -1)
+        self._poll.close()
+        fds = (self._wake_fd, self._waking_fd)
+        self._waking_fd = -1  # a late `wake` must not write into a file that reuses the number
         for fd in fds:
             if fd >= 0:
                 os.close(fd)
+        self._wake_fd = -1
         self._handlers.clear()
         self._timers.clear()
 

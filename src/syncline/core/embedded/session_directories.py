@@ -15,9 +15,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from syncline import system
 from syncline.records import dataclass
 
-SHM_ROOT = Path("/dev/shm")
+SHM_ROOT = system.SHARED_MEMORY
 SESSION_PREFIX = "session-"
 _LOCK = "owner.lock"
 DEATH_S = 1.0
@@ -87,8 +88,10 @@ def is_owned(session: Path) -> bool:
     return False
 
 
-def shared_memory_directory(session_id: str, root: Path = SHM_ROOT) -> Path | None:
+def shared_memory_directory(session_id: str, root: Path | None = SHM_ROOT) -> Path | None:
     """Return the directory of a session in shared memory, or None if it has none."""
+    if root is None:
+        return None
     directory = root / f"syncline-{os.getuid()}-{session_id}"
     return directory if directory.is_dir() else None
 

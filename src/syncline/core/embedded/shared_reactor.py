@@ -155,8 +155,8 @@ class SharedReactor:
             if self._followers:
                 self._promote()
 
-    def fileno(self) -> int:
-        """Return a descriptor that is readable when there are events."""
+    def fileno(self) -> int | None:
+        """Return a descriptor that is readable when there are events; None if there is none."""
         return self._reactor.fileno()
 
     def next_timer_s(self) -> float | None:

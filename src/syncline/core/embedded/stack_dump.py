@@ -1,7 +1,7 @@
 """Python stack dumps of workers, taken from another process.
 
 A worker registers a signal whose C handler writes the stacks of all threads into memory that other
-processes read through `/proc`; this works even while C code holds the interpreter lock. Not
+processes read through `/proc`, or into a file where there is no `/proc`; this works even while C code holds the interpreter lock. Not
 covered: native frames, and processes that workers start.
 """
 
@@ -14,8 +14,13 @@ import signal
 import time
 from pathlib import Path
 
-SIGNAL = signal.SIGRTMAX - 3
-"""A rarely used signal; without `register` it would end the process."""
+from syncline import system
+from syncline.core.embedded.session_directories import sessions_directory
+from syncline.optional import deferred
+
+psutil = deferred("psutil")
+SIGNAL = signal.SIGRTMAX - 3 if hasattr(signal, "SIGRTMAX") else signal.SIGURG
+"""A rarely used signal; without `register` it would end the process or do nothing."""
 _NAME = "syncline-stacks"
 WRITING_S = 0.2
 """Seconds without a new line after which a dump is complete."""
@@ -25,7 +30,7 @@ ANSWER_S = 3.0
 
 def register() -> None:
     """Register the signal handler; a worker calls this before it reports that it is ready."""
-    fd = os.memfd_create(_NAME)
+    fd = os.memfd_create(_NAME) if system.IS_LINUX else _new_file()
     fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)
     faulthandler.register(SIGNAL, file=fd, all_threads=True)
 
@@ -56,7 +61,23 @@ def _await_writing(memory: Path) -> None:
             size, since = now, time.monotonic()
 
 
+def _file_of(pid: int) -> Path:
+    return sessions_directory(None) / f"{_NAME}-{pid}"
+
+
+def _new_file() -> int:
+    """Return a file of this process, after removing those of dead processes."""
+    mine = _file_of(os.getpid())
+    mine.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for other in mine.parent.glob(f"{_NAME}-*"):
+        if not psutil.pid_exists(int(other.name.rpartition("-")[2])):
+            other.unlink(missing_ok=True)
+    return os.open(mine, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+
+
 def _memory_of(pid: int) -> Path | None:
+    if not system.IS_LINUX:
+        return path if (path := _file_of(pid)).exists() else None
     try:
         return next(
             (fd for fd in Path(f"/proc/{pid}/fd").iterdir() if _NAME in os.readlink(fd)), None

@@ -169,7 +169,7 @@ class WorkerProcesses:
         """Start a worker; return the driver's end of its channel."""
         self._preload()
         ours, theirs = socket.socketpair()
-        pipes = [os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC)]
+        pipes = [os.pipe(), os.pipe()]
         streams: tuple[Stream, Stream] = ("out", "err")
         for (read, _), stream in zip(pipes, streams, strict=True):
             os.set_blocking(read, False)

@@ -26,17 +26,21 @@ class LoopReader:
 
     def enter(self) -> None:
         """Note that a coroutine begins to await an answer."""
+        if (descriptor := self._shared.fileno()) is None:
+            return  # the link's own thread reads
         self._awaiting += 1
         if self._awaiting == 1:
             self._shared.enter(self)
             if self._watched is None:
-                self._watched = self._shared.fileno()
+                self._watched = descriptor
                 self.loop.add_reader(self._watched, self._read)
                 self._plan()
             self._spinner.start()
 
     def leave(self) -> None:
         """Note that a coroutine no longer awaits an answer."""
+        if not self._awaiting:
+            return
         self._awaiting -= 1
         if not self._awaiting:
             self._spinner.stop()

@@ -16,6 +16,8 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from syncline.core import serialization
 from syncline.core.embedded import segments
 from syncline.core.embedded.segments import Layout, Mapped, Segment
@@ -126,5 +128,5 @@ def sweep(shared_directory: Path) -> None:
     except FileNotFoundError:
         return
     for name in names:
-        if not os.path.exists(f"/proc/{name.partition('-')[0]}"):
+        if not psutil.pid_exists(int(name.partition("-")[0])):
             remove(str(shared_directory / _FOLDER / name))
