@@ -24,8 +24,11 @@ DELAY_S = 0.1
 BEAT_S = 10.0
 """Seconds after which unchanged values are published again, to show that their process lives."""
 GAUGE_AGE_S = 35.0
+CHEAP_S = 0.001
+"""CPU time up to which each call that changed values publishes them at its end."""
 SHARE = 0.05
-"""Share of the time of a worker that publishing at the end of calls may take."""
+"""Share of a worker's time that publishing may take at the end of calls, if there are many series.
+"""
 
 
 class Published(Message):
@@ -81,16 +84,16 @@ class Publisher:
             engine.key_values.put(worker_id.encode(), pickle.dumps(published), NAMESPACE)
 
     def flush(self) -> None:
-        """Publish the values at the end of a call, unless that was done very recently."""
-        engine, started = engines.current, time.monotonic()
-        if not self._is_unpublished or engine is None or started < self._next_flush:
+        """Publish the values at the end of a call; if that is expensive, not after each."""
+        engine, started = engines.current, time.thread_time()
+        if not self._is_unpublished or engine is None or time.monotonic() < self._next_flush:
             return
         try:
             self.publish(engine)
         except Exception:  # the thread tries again
             self._is_unpublished = True
-        ended = time.monotonic()
-        self._next_flush = ended + (ended - started) / SHARE
+        cost = time.thread_time() - started
+        self._next_flush = time.monotonic() + cost / SHARE if cost > CHEAP_S else 0.0
 
     def families(self, engine: Engine) -> list[Family]:
         """Return the metrics of all processes of the engine, with the latest values of this one."""
