@@ -24,7 +24,7 @@ DELAY_S = 0.1
 BEAT_S = 10.0
 """Seconds after which unchanged values are published again, to show that their process lives."""
 GAUGE_AGE_S = 35.0
-CHEAP_S = 0.001
+CHEAP_S = 0.005
 """CPU time up to which each call that changed values publishes them at its end."""
 SHARE = 0.05
 """Share of a worker's time that publishing may take at the end of calls, if there are many series.
