@@ -1,6 +1,7 @@
 """The shared reactor: waiting threads run the reactor, settle each other, and are never lost."""
 
 import os
+import select
 import threading
 
 import pytest
@@ -260,4 +261,51 @@ def test_an_error_of_a_handler_is_raised_in_the_leader():
     other = Waiting(rig, waiters[1])
     rig.settle(1)
     assert other.outcome() is True
+    rig.close()
+
+
+def test_a_visitor_handles_events_without_waiting(rig):
+    visitor = object()
+    waiter = rig.waiter()
+    rig.shared_reactor.enter(visitor)
+    until(rig.shared_reactor.visit)  # the background thread has left the reactor
+    rig.settle(0)
+    assert select.select([rig.shared_reactor.fileno()], [], [], LONG_S)[0]
+    until(lambda: rig.shared_reactor.poll() or waiter.done)
+    assert rig.handled_by == [threading.get_ident()]
+    rig.shared_reactor.leave(visitor)
+
+
+def test_a_visitor_runs_timers(rig):
+    visitor = object()
+    rig.shared_reactor.enter(visitor)
+    until(rig.shared_reactor.visit)
+    ran = []
+    assert rig.shared_reactor.next_timer_s() is None
+    rig.reactor.call_later(0.0, lambda: ran.append(threading.get_ident()))
+    assert rig.shared_reactor.next_timer_s() == 0.0
+    until(lambda: rig.shared_reactor.poll() or ran)
+    assert ran == [threading.get_ident()]
+    rig.shared_reactor.leave(visitor)
+
+
+def test_a_visitor_leaves_the_reactor_to_the_leader(rig):
+    waiting = Waiting(rig, rig.waiter())
+    until(lambda: not rig.shared_reactor.visit())
+    rig.shared_reactor.poll()  # does not wait for the leader
+    rig.settle(0)
+    assert waiting.outcome() is True
+
+
+def test_the_background_thread_leads_again_after_a_visit():
+    rig = Rig()
+    rig.shared_reactor.start()
+    visitor = object()
+    rig.shared_reactor.enter(visitor)
+    until(rig.shared_reactor.visit)
+    waiter = rig.waiter()
+    rig.shared_reactor.leave(visitor)
+    rig.settle(0)
+    until(lambda: waiter.done)
+    assert rig.handled_by != [threading.get_ident()]
     rig.close()
