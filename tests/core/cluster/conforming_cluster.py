@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,6 +29,10 @@ DIFFERENCES = {
     "Actors.test_worker_may_run_the_task_that_makes_the_argument_of_its_earlier_call": (
         "Ray keeps the order of all calls that one worker process makes"
     ),
+}
+
+CLIENT_DIFFERENCES = {
+    "StateApi.test_output_of_an_actor_is_in_a_log": "the log files are on nodes of the cluster",
 }
 
 TRAITS = conformance.EngineTraits(processes=True, parallel=True, differences=DIFFERENCES)
@@ -56,6 +61,12 @@ class SharedCluster:
         own = {name: value for name, value in suite_options.items() if name not in machine}
         return {**own, "address": self._address(self._cluster)}
 
+    @property
+    def traits(self) -> conformance.EngineTraits:
+        """Traits of the engine on this cluster."""
+        more = CLIENT_DIFFERENCES if self._through_client else {}
+        return replace(TRAITS, differences={**DIFFERENCES, **more})
+
     def stop(self) -> None:
         """Stop the cluster, if any."""
         if self._cluster is not None:
@@ -73,7 +84,7 @@ def suites_on(clusters: SharedCluster) -> dict[str, Any]:
     """Return all suites, and a fixture that stops the cluster, as names for a test module."""
     return {
         "no_cluster_left": _no_cluster_left(clusters),
-        **conformance.tests_for_engine(clusters.options, traits=TRAITS),
+        **conformance.tests_for_engine(clusters.options, traits=clusters.traits),
     }
 
 

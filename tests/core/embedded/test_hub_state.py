@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -85,5 +86,6 @@ def test_node_and_driver_are_listed(hub: Hub) -> None:
     assert (node["node_id"], node["resources_total"]) == ("0a", {"CPU": 1})
     (driver,) = rows(hub, "workers")
     assert (driver["worker_type"], driver["is_alive"]) == ("DRIVER", True)
+    assert driver["pid"] == os.getpid()
     (job,) = rows(hub, "jobs")
     assert (job["job_id"], job["status"]) == ("01", "RUNNING")

@@ -39,6 +39,12 @@ class ClusterRef(AnyRef):
         self.id = number_of(self.ray.binary())
         return self.id
 
+    def hex(self) -> str:
+        return self.ray.hex()  # type: ignore[no-any-return]
+
+    def binary(self) -> bytes:
+        return self.ray.binary()  # type: ignore[no-any-return]
+
     def task_id(self) -> TaskID:
         return TaskID(self.ray.task_id().binary())
 

@@ -200,7 +200,7 @@ def _nodes() -> Iterator[StateRow]:
 def _groups() -> Iterator[StateRow]:
     for data in _accessor().get_placement_group_table():
         row = gcs_pb2.PlacementGroupTableData.FromString(data)
-        group_id = row.placement_group_id.hex()
+        group_id = f"{int(row.placement_group_id.hex(), 16):032x}"  # as our ids print it
         yield {
             "placement_group_id": group_id,
             "name": row.name,

