@@ -33,7 +33,11 @@ def test_the_normal_form_has_absolute_paths_and_nothing_empty(tmp_path, monkeypa
 @pytest.mark.parametrize(
     ("env", "error", "message"),
     [
-        ({"pip": ["torch"]}, ValueError, "before the program starts"),
+        ({"conda": "torch"}, ValueError, "before the program starts"),
+        ({"pip": 3}, TypeError, "list of strings"),
+        ({"pip": {"packags": []}}, ValueError, "'packages'"),
+        ({"pip": "/no/such/file"}, ValueError, "requirements file"),
+        ({"pip": ["torch"], "uv": ["torch"]}, ValueError, "one of the two"),
         ({"worker_process_setup_hook": print}, ValueError, "start of the task"),
         ({"env_var": {}}, ValueError, "Did you mean 'env_vars'"),
         ({"env_vars": {"A": 1}}, TypeError, "write 'A': '1'"),

@@ -3,7 +3,8 @@
 Files in the order in which a call flows through them:
 
 - `remote`, `api` and `context`: the public functions and classes.
-- `options` (values checked by `option_checks`), `placement`, `runtime_env`: what a call requests.
+- `options` (values checked by `option_checks`), `placement`, `runtime_env`: what a call requests;
+  `packages` and `package_environments`: the packages of a `runtime_env`.
 - `dag`: graphs of bound calls, which `remote` creates with `bind`.
 - `definitions`: functions, classes and methods with their options, as passed to the engine;
   `signatures`: their parameters, and the check of a call's arguments.

@@ -1,8 +1,8 @@
 """`runtime_env`: environment variables and code that a worker gets before its first task.
 
 Covers normalization, merging of a task's environment with the program's, and application in a
-worker. Installing packages (`pip`, `conda`, `uv`, containers) needs a cluster: on one machine,
-workers use the program's own environment.
+worker. `packages` has the fields `pip` and `uv`. Other interpreters (`conda`, containers) need a
+cluster.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ from types import ModuleType
 from typing import Any
 
 from syncline import settings
+from syncline.core import packages
 from syncline.suggestions import did_you_mean
 
 Env = Mapping[str, Any]
 """Fields of a `runtime_env` by name."""
 
-_SUPPORTED = ("env_vars", "working_dir", "py_modules")
+_SUPPORTED = ("env_vars", "working_dir", "py_modules", *packages.INSTALLERS)
 _IGNORED = ("config", "excludes", "nsight", "_validate", "_tracing")
 _INSTALLING = (
-    "pip",
     "conda",
-    "uv",
     "container",
     "image_uri",
     "java_jars",
@@ -84,6 +83,8 @@ def normalize(env: Env | None, *, may_install: bool = False) -> Env:
             normal[name] = value
         elif name == "env_vars":
             normal[name] = _env_vars(value)
+        elif name in packages.INSTALLERS:
+            normal[name] = packages.normalize(name, value)
         elif name == "working_dir":
             normal[name] = _existing_path("working_dir", value, only_directory=True)
         elif name == "py_modules":
@@ -94,6 +95,10 @@ def normalize(env: Env | None, *, may_install: bool = False) -> Env:
                 f"`runtime_env` has no field {name!r}.{did_you_mean(str(name), known)} "
                 f"It has {', '.join(_SUPPORTED)}."
             )
+    if all(normal.get(name) for name in packages.INSTALLERS):
+        raise ValueError(
+            "`runtime_env` has both 'pip' and 'uv': give the packages in one of the two fields"
+        )
     return {name: value for name, value in normal.items() if value}
 
 
@@ -107,6 +112,12 @@ def merge(job: Env, task: Env, *, may_install: bool = False) -> Env:
             if name in _INSTALLING or name in _UNSUPPORTED:
                 raise ValueError(_cannot_install(name))
     merged = {**job, **task}
+    if any(name in task for name in packages.INSTALLERS):
+        merged = {
+            name: value
+            for name, value in merged.items()
+            if name in task or name not in packages.INSTALLERS
+        }
     if "env_vars" in job and "env_vars" in task:
         merged["env_vars"] = {**job["env_vars"], **task["env_vars"]}
     return merged
@@ -141,8 +152,8 @@ def _cannot_install(name: str) -> str:
         )
     return (
         f"`runtime_env[{name!r}]` prepares another environment for workers, which only a cluster "
-        f"can do: on this machine, workers run in the program's own environment. Install the "
-        f"packages there before the program starts, and remove {name!r}."
+        f"can do: on this machine, workers use the program's interpreter. Install the packages "
+        f"there before the program starts, or name them in 'pip', and remove {name!r}."
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from syncline.core.embedded import messages as m
 from syncline.core.embedded.exit_status import ExitStatus
 from syncline.core.embedded.hub import Hub
-from syncline.core.embedded.hub_records import Process
+from syncline.core.embedded.hub_records import Process, Task
 from syncline.core.embedded.object_store import Store
 from syncline.core.embedded.reactor import Reactor
 from syncline.core.embedded.scheduler import Scheduler
@@ -92,3 +93,12 @@ def test_cancelled_task_of_a_worker_that_died_does_not_run_again(hub: Hub) -> No
     hub.tasks.on_worker_lost(worker, ExitStatus(cause="was killed"))
     assert list(other.tasks) == [RUNNING]
     assert _is_cancelled(hub, BEHIND)
+
+
+def test_calls_that_end_after_their_actor_has_left_are_ignored(hub: Hub) -> None:
+    hub.workers = SimpleNamespace(kill=lambda number: None)  # type: ignore[assignment]
+    process = hub.processes[7] = Process(7, None, environment="", ready=True, actor_id=5)
+    process.tasks[10] = Task(10, m.NONE_VALUE, (), (), (10,), 1, 0, actor_id=5)
+    hub.handle(process, (m.RETIRE, "exit_actor"))
+    hub.handle(process, (m.DONE, 10, [m.NONE_VALUE], None, False, 0.0, 1.0))
+    assert process.stop_reason

@@ -17,7 +17,8 @@ Files, in the order in which a task passes them:
   `fork_server`: files and worker processes of a session; `process_server`: the loop of fork
   servers; `program_server`: the one that forks programs for the launcher; `exit_status`: reasons
   of their ends; `program_register`: CPUs and GPUs that other programs of the user hold.
-- `worker`: set-up of a worker process; `executor`, `actor_executor`, `invocation`: user code in it.
+- `worker`: set-up of a worker process; `package_worker`: of one with packages of its own;
+  `executor`, `actor_executor`, `invocation`: user code in it.
 - `worker_output`, `log_display`: log files and the driver's terminal; `line_deduplicator`: repeated
   lines; `terminal_rows`: progress bars drawn in place; `stack_dump`: worker stacks.
 - `child_processes`: processes that user code starts.

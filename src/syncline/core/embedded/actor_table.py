@@ -236,6 +236,7 @@ class ActorTable:
         actor = self.actors.get(process.actor_id)
         if actor is not None:
             self._apply(actor, actor.lifecycle.exit_requested())
+        process.tasks.clear()  # results of calls that still run do not count
         self._hub.stop(process)
 
     def on_process_lost(self, process: Process, status: ExitStatus) -> None:

@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from syncline.core import error_messages, refs, runtime_env, serialization
+from syncline import settings
+from syncline.core import error_messages, packages, refs, runtime_env, serialization
 from syncline.core.definitions import ActorDefinition, AnyFunction, CallDefinition, TaskDefinition
 from syncline.core.embedded import messages as m
 from syncline.core.embedded import stack_dump
@@ -516,7 +517,12 @@ class EmbeddedEngine(Engine):
         return known
 
     def _environment_text(self, own: Mapping[str, Any]) -> str:
-        merged = runtime_env.merge(self._environment, own) if own else self._environment
+        if not own:
+            merged: Mapping[str, Any] = self._environment
+        elif settings.is_package_worker():  # only the program's interpreter knows its packages
+            merged = runtime_env.merge(self._environment, own)
+        else:
+            merged = packages.without_satisfied(runtime_env.merge(self._environment, own))
         return json.dumps(merged, sort_keys=True) if merged else ""
 
 

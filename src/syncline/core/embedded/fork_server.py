@@ -19,14 +19,14 @@ from collections.abc import Iterable
 from multiprocessing import resource_tracker
 
 from syncline import settings
+from syncline.core import packages
 from syncline.core.embedded import early_start, fork_server_messages, worker
 from syncline.core.embedded.fork_server_messages import ForkServerConfig, LaunchWorker, Preload
 from syncline.core.embedded.process_server import ProcessServer, import_if_possible
 from syncline.core.embedded.session_directories import remove_directories
 
 SPAWN_CODE = (
-    "import sys; sys.path[:] = {path!r}; "
-    "from syncline.core.embedded.fork_server import run_spawned; run_spawned({arguments!r})"
+    "import sys; sys.path[:] = {path!r}; from syncline.core.embedded.{entry}; run({arguments!r})"
 )
 
 
@@ -104,7 +104,9 @@ class ForkServer(ProcessServer):
             resource_tracker.ensure_running()  # one for all workers, because it outlives them
 
     def _start(self, message: LaunchWorker, fds: list[int]) -> None:
-        if threading.active_count() > 1 or self._config.spawn:
+        if packages.are_needed(message.environment):
+            pid = self._spawn(message, fds, "package_worker import run_installed as run")
+        elif threading.active_count() > 1 or self._config.spawn:
             pid = self._spawn(message, fds)
         else:
             gc.freeze()
@@ -127,11 +129,17 @@ class ForkServer(ProcessServer):
         finally:
             os._exit(code)
 
-    def _spawn(self, message: LaunchWorker, fds: list[int]) -> int:
+    def _spawn(
+        self,
+        message: LaunchWorker,
+        fds: list[int],
+        entry: str = "fork_server import run_spawned as run",
+    ) -> int:
+        """Start a new interpreter, which calls `entry`."""
         for fd in fds:
             os.set_inheritable(fd, True)
         arguments = pickle.dumps((fds, message, self._config))
-        code = SPAWN_CODE.format(path=sys.path, arguments=arguments)
+        code = SPAWN_CODE.format(path=sys.path, entry=entry, arguments=arguments)
         closed = [(os.POSIX_SPAWN_CLOSE, self.connection.fileno())]
         return os.posix_spawn(
             sys.executable,

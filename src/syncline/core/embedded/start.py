@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from syncline import settings
-from syncline.core import cgroups, control, gpus, refs
+from syncline.core import cgroups, control, gpus, packages, refs
 from syncline.core.config import EngineConfig
 from syncline.core.control_server import EngineHandler
 from syncline.core.debug_terminal import DebugTerminal
@@ -170,11 +170,12 @@ class _Driver:
         refs.journal.clear()
         self._workers.use_fork_server(launched)
         child_processes.announce(session)
+        environment = packages.without_satisfied(config.runtime_env)
         self.engine = EmbeddedEngine(
             connection,
             session,
             self._hub.driver.number,
-            environment=config.runtime_env,
+            environment=environment,
             end=self._end,
             abandon=self._abandon,
         )
@@ -182,11 +183,9 @@ class _Driver:
         self._program = ProgramWatch()
         self.engine.before_definition = self._send_program
         self.engine.read_output = self._read_output
-        environment = (
-            json.dumps(dict(config.runtime_env), sort_keys=True) if config.runtime_env else ""
-        )
+        text = json.dumps(dict(environment), sort_keys=True) if environment else ""
         with self._hub.guard:
-            self._hub.apply(self._hub.scheduler.prestart(environment, 1))
+            self._hub.apply(self._hub.scheduler.prestart(text, 1))
             self._hub.flush()
         interrupts.install()
         self._update_register()

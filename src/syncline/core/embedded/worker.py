@@ -30,11 +30,19 @@ from syncline.core.engine import set_engine
 from syncline.exceptions import RuntimeEnvSetupError
 
 
-def run(fds: list[int], start: LaunchWorker, config: ForkServerConfig) -> None:
-    """Be a worker until the hub stops it. `fds`: its channel, its stdout, its stderr."""
+def run(
+    fds: list[int], start: LaunchWorker, config: ForkServerConfig, failure: Exception | None = None
+) -> None:
+    """Be a worker until the hub stops it.
+
+    Args:
+        fds: Its channel, its stdout, its stderr.
+        start: The request.
+        config: The configuration of the fork server.
+        failure: Error of the worker's environment; every task then fails with it.
+    """
     _set_up_process(fds, start.cwd)
     environment = json.loads(start.environment) if start.environment else {}
-    failure: Exception | None = None
     try:
         runtime_env.apply(environment)
     except Exception as error:

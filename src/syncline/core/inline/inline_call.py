@@ -13,7 +13,7 @@ from types import GeneratorType
 from typing import Any
 
 from syncline import settings
-from syncline.core import error_messages, runtime_env, serialization
+from syncline.core import error_messages, packages, runtime_env, serialization
 from syncline.core.embedded.engine import CURRENT, CurrentTask, TaskContext
 from syncline.core.embedded.invocation import Arguments, load_arguments, split_result
 from syncline.core.embedded.messages import ERROR, Value
@@ -22,7 +22,7 @@ from syncline.core.inline.inline_objects import InlineObjects, pack_value, resul
 from syncline.core.options import RetryExceptions
 from syncline.core.refs import AnyRef, Hold, ObjectRef
 from syncline.core.tracebacks import task_error
-from syncline.exceptions import TaskCancelledError, WorkerCrashedError
+from syncline.exceptions import RuntimeEnvSetupError, TaskCancelledError, WorkerCrashedError
 
 
 class NotRun(Exception):
@@ -209,6 +209,13 @@ def environment_of(environment: Mapping[str, Any]) -> Iterator[None]:
     if not environment:
         yield
         return
+    wanted = packages.of_environment(environment)
+    missing = () if wanted is None else wanted.missing()
+    if missing:
+        raise RuntimeEnvSetupError(
+            f"`local_mode=True` runs everything in this process, which lacks {', '.join(missing)}: "
+            f"install the packages before the program starts, or leave out `local_mode`"
+        )
     variables, directory, path = settings.inherited_environment(), os.getcwd(), list(sys.path)
     try:
         runtime_env.apply(environment)

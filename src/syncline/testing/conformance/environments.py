@@ -80,7 +80,15 @@ class Environments(Suite):
 
     @pytest.mark.parametrize(
         "wrong",
-        [{"env_var": {}}, {"working_dir": "/no/such/directory"}, {"env_vars": {"A": 1}}],
+        [
+            {"env_var": {}},
+            {"working_dir": "/no/such/directory"},
+            {"env_vars": {"A": 1}},
+            {"pip": 3},
+            {"pip": {"wheels": []}},
+            {"pip": "/no/such/requirements.txt"},
+            {"pip": ["numpy"], "uv": ["numpy"]},
+        ],
         ids=str,
     )
     def test_impossible_environment_is_refused_at_once(self, wrong: dict[str, Any]) -> None:
@@ -88,5 +96,19 @@ class Environments(Suite):
             one.options(runtime_env=wrong)
 
     def test_environment_that_installs_is_refused(self) -> None:
-        with pytest.raises(ValueError, match="pip"):
-            one.options(runtime_env={"pip": ["x"]})
+        for field in ("conda", "container"):
+            with pytest.raises(ValueError, match=field):
+                one.options(runtime_env={field: {"name": "x"}})
+
+    @pytest.mark.parametrize("form", ["list", "dict", "file", "uv"])
+    def test_packages_that_are_installed_need_nothing(self, form: str, tmp_path: Path) -> None:
+        lines = ["numpy>=1", f"pytest=={pytest.__version__}"]
+        file = tmp_path / "requirements.txt"
+        file.write_text("# comment\n" + "\n".join(lines))
+        environment = {
+            "list": {"pip": lines},
+            "dict": {"pip": {"packages": lines}},
+            "file": {"pip": str(file)},
+            "uv": {"uv": lines},
+        }[form]
+        assert get(one.options(runtime_env=environment).remote()) == 1
