@@ -23,8 +23,8 @@ def threads_for(cpus: float | None) -> int:
 def limit(threads: int) -> None:
     """Set the variable, unless its value is the program's."""
     if of_program() is None:
-        os.environ[VARIABLE] = str(threads)
-        _chosen.add(os.environ[VARIABLE])
+        value = os.environ[VARIABLE] = str(threads)
+        _chosen.add(value)
 
 
 def lift() -> None:
