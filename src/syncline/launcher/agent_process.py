@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import traceback
 from typing import Any
 
 from syncline.records import dataclass
@@ -24,11 +25,13 @@ class AgentProcess:
         os.chdir(self.directory)
         os.environ.clear()
         os.environ.update(self.variables)
-        from syncline.launcher.torch_agent import run_agent  # loads torch
-
         code = 1
         try:
+            from syncline.launcher.torch_agent import run_agent  # loads torch
+
             code = run_agent(socket.socket(fileno=fds[0]), self.options)
+        except BaseException:
+            traceback.print_exc()
         finally:
             for stream in (sys.stdout, sys.stderr):
                 stream.flush()

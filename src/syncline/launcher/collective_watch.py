@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from syncline.launcher import worker_stacks
 from syncline.records import dataclass
 from syncline.runs.outliers import (
+    NO_ANSWER,
     members_text,
     mismatch_text,
     parse_frames,
@@ -53,25 +54,25 @@ class CollectiveWatch:
         self,
         report_s: float,
         cpu_s: Callable[[int], float | None] = lambda pid: main_thread_cpu_s(pid),
-        stacks: Callable[[Mapping[int, int]], dict[int, str]] = worker_stacks.stacks,
+        stacks: Callable[[Mapping[int, int]], dict[int, str]] = worker_stacks.own_stacks,
     ) -> None:
         self._report_s = report_s
         self._cpu_s = cpu_s
         self._stacks = stacks
-        self.reset()
-
-    def reset(self) -> None:
-        """Begin again with other processes."""
+        self._pids: dict[int, int] = {}
         self._last: dict[int, tuple[float, float]] = {}  # rank -> CPU time, since
         self._waiting: set[int] = set()
-        self._next_look = 0.0
         self._reported: frozenset[int] = frozenset()
 
     def update(self, pids: Mapping[int, int], now: float) -> Stall | None:
-        """Look at the processes, given by rank, about once a second."""
-        if not self._report_s or now < self._next_look:
+        """Look at the processes, given by rank; call it every `LOOK_INTERVAL_S`."""
+        if not self._report_s:
             return None
-        self._next_look = now + LOOK_INTERVAL_S
+        for rank, pid in pids.items():
+            if self._pids.get(rank) != pid:  # restarted
+                self._last.pop(rank, None)
+        self._pids = dict(pids)
+        self._waiting &= pids.keys()
         idle = self._idle(pids, now)
         if self._reported:
             if self._reported <= set(idle):
@@ -99,7 +100,7 @@ class CollectiveWatch:
         return found
 
     def _report(self, pids: Mapping[int, int], overdue: list[int], now: float) -> Stall:
-        stacks = self._stacks(pids)
+        stacks = {rank: text or NO_ANSWER for rank, text in self._stacks(pids).items()}
         for rank in overdue:  # the signal has cost CPU time
             used = self._cpu_s(pids[rank])
             self._last[rank] = (-1.0 if used is None else used), self._last[rank][1]

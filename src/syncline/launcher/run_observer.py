@@ -13,6 +13,7 @@ import os
 import re
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING
 from syncline import settings
 from syncline.core import control
 from syncline.launcher import failure_text
-from syncline.launcher.collective_watch import CollectiveWatch
+from syncline.launcher.collective_watch import LOOK_INTERVAL_S, CollectiveWatch
 from syncline.launcher.live_actions import LiveActions
 from syncline.launcher.messages import Failure, StartRank
 from syncline.launcher.output import Sink
@@ -69,7 +70,8 @@ class RunObserver:
         self._samplers: dict[int, Sampler] = {}  # by process id
         self._next_sample = self._next_flush = self._details_at = float("inf")
         self._withdraw: Callable[[], None] = lambda: None
-        self._watch = CollectiveWatch(options.hang_report_s)
+        self._watched: Mapping[int, int] = {}  # process ids by rank
+        self._is_closed = threading.Event()
         self._live = LiveActions(lambda: self.stop())
         self.stop: Callable[[], None] = lambda: None
         """Ends the job as SIGTERM does; set by the launcher."""
@@ -101,7 +103,8 @@ class RunObserver:
             self._restarted(restarts)
         self._attempt += 1
         self._ended.clear()
-        self._watch.reset()
+        if self._attempt == 1 and self._options.hang_report_s:
+            threading.Thread(target=self._look, name="syncline-stalls", daemon=True).start()
         self._live.workers = {
             rank: _description(worker) for rank, worker in sorted(workers.items())
         }
@@ -119,17 +122,13 @@ class RunObserver:
         self._ended[worker.request.rank] = worker, exitcode
 
     def tick(self, workers: Mapping[int, RunningRank]) -> None:
-        """Sample the workers, look for a stall, upload."""
+        """Sample the workers and upload."""
         now = self._clock()
         pids = {rank: each.pid for rank, each in workers.items() if rank not in self._ended}
         if now >= self._next_sample:
             self._next_sample = now + SAMPLE_INTERVAL_S
             self._sample(pids)
-        stall = self._watch.update(pids, now)
-        if stall is not None:
-            self._event(stall.event, **stall.fields)
-            if stall.text:
-                print(f"syncline run: {stall.text}", file=sys.stderr, flush=True)
+        self._watched = pids
         if self._record is None:
             return
         if now >= self._details_at:
@@ -149,6 +148,7 @@ class RunObserver:
 
     def close(self, status: str, error: str | None) -> None:
         """Complete the record."""
+        self._is_closed.set()
         self._withdraw()
         for log in self._logs:
             log.close()
@@ -215,6 +215,17 @@ class RunObserver:
             file=sys.stderr,
             flush=True,
         )
+
+    def _look(self) -> None:
+        """Look for stalls until the end, on a thread of its own: stopped workers answer slowly."""
+        watch = CollectiveWatch(self._options.hang_report_s)
+        while not self._is_closed.wait(LOOK_INTERVAL_S):
+            stall = watch.update(self._watched, self._clock())
+            if stall is None or self._is_closed.is_set():
+                continue
+            self._event(stall.event, **stall.fields)
+            if stall.text:
+                print(f"syncline run: {stall.text}", file=sys.stderr, flush=True)
 
     def _sample(self, pids: Mapping[int, int]) -> None:
         if self._record is None:

@@ -25,16 +25,21 @@ _MOST_AT_ONCE = 16
 
 def stacks(pids: Mapping[int, int]) -> dict[int, str]:
     """Return the stack of each rank's main thread, outermost frame first, by rank."""
+    found = own_stacks(pids)
+    return {rank: found[rank] or _by_py_spy(pid) for rank, pid in pids.items()}
+
+
+def own_stacks(pids: Mapping[int, int]) -> dict[int, str]:
+    """Return the stacks that the workers write themselves; empty texts for the others."""
     if not pids:
         return {}
     with ThreadPoolExecutor(min(_MOST_AT_ONCE, len(pids))) as pool:
-        return dict(zip(pids, pool.map(stack, pids.values()), strict=True))
+        return dict(zip(pids, pool.map(_own_stack, pids.values()), strict=True))
 
 
-def stack(pid: int) -> str:
-    """Return the stack of a worker's main thread."""
+def _own_stack(pid: int) -> str:
     dump = stack_dump.take(pid)
-    return script_stack(dump) if dump is not None else _by_py_spy(pid)
+    return "" if dump is None else script_stack(dump)
 
 
 def script_stack(dump: str) -> str:
