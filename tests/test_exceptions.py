@@ -1,7 +1,11 @@
 """Errors of tasks: both classes, attributes, pickling, and messages."""
 
+import ast
+import builtins
+import importlib.util
 import pickle
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -149,3 +153,41 @@ def test_relations_between_errors():
     assert issubclass(GetTimeoutError, TimeoutError)
     assert exceptions.SynclineError is RayError
     assert not issubclass(WorkerCrashedError, RayActorError)
+
+
+def rays_classes():
+    """Return Ray's exception classes and their bases, from its source, if it is installed."""
+    spec = importlib.util.find_spec("ray")
+    if spec is None or spec.origin is None:
+        pytest.skip("Ray is not installed")
+    source = Path(spec.origin).with_name("exceptions.py").read_text(encoding="utf-8")
+    return {
+        node.name: [base.id for base in node.bases if isinstance(base, ast.Name)]
+        for node in ast.parse(source).body
+        if isinstance(node, ast.ClassDef)
+    }
+
+
+def test_every_exception_of_ray_exists_with_the_same_bases():
+    for name, bases in rays_classes().items():
+        ours = getattr(exceptions, name)
+        for base in bases:
+            wanted = getattr(exceptions, base, None) or getattr(builtins, base)
+            assert issubclass(ours, wanted), (name, base)
+
+
+def test_system_errors_have_cause_and_traceback():
+    error = exceptions.RaySystemError("lost", "the frames")
+    assert (error.client_exc, error.traceback_str, str(error)) == (
+        "lost", "the frames", "lost\nthe frames",
+    )  # fmt: skip
+    assert str(exceptions.RayChannelTimeoutError("late")) == "late"
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy)) == (exceptions.RaySystemError, str(error))
+
+
+def test_a_taken_name_is_a_value_error_with_its_message():
+    error = exceptions.ActorAlreadyExistsError("taken")
+    assert isinstance(error, ValueError)
+    assert isinstance(error, exceptions.RayError)
+    assert error.error_message == "taken"

@@ -107,7 +107,8 @@ PATHS: Mapping[str, Rows] = {
     "ray_constants": _CONSTANTS,
     "services": _SERVICES,
     "state": _STATE,
-    "util.client": {"syncline.ray_paths.client": "RayAPIStub num_connected_contexts ray"},
+    "train._internal.session": {"syncline.train.session": "current_session:get_session"},
+    "util.client": {"syncline.ray_paths.client": "RayAPIStub connect disconnect num_connected_contexts ray"},
     "util.client_connect": {"syncline.ray_paths.client": "connect disconnect"},
     "worker": _WORKER,
 }
