@@ -1,5 +1,6 @@
 """`DataContext`: current, copied, forgiving."""
 
+import math
 import pickle
 import threading
 import warnings
@@ -84,3 +85,9 @@ def test_an_unknown_setting_warns_once_and_is_kept(monkeypatch):
     assert context.max_errored_block == 2
     with pytest.raises(AttributeError, match="no setting 'nothing'"):
         _ = context.nothing
+
+
+def test_resources_for_limits_are_unlimited_where_unset():
+    assert ExecutionResources.for_limits() == ExecutionResources()
+    limits = ExecutionResources.for_limits(cpu=2, object_store_memory=0)
+    assert (limits.cpu, limits.gpu, limits.object_store_memory) == (2, math.inf, 0)

@@ -18,8 +18,10 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
 
 import syncline
+import syncline.data
 from syncline import train
 from syncline.train.storage.context import StorageContext
 
@@ -363,6 +365,92 @@ def _alive(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def test_every_rank_gets_all_checkpoints_whoever_reported_them(tmp_path: Path) -> None:
+    def loop() -> list[int]:
+        rank = train.get_context().get_world_rank()
+        counts = []
+        for step in range(2):
+            if rank == 0:
+                report({"step": step})
+            else:
+                train.report({"step": step})
+            counts.append(len(train.get_all_reported_checkpoints()))
+        assert counts == [1, 2], (rank, counts)
+        return counts
+
+    assert fit(loop, tmp_path).return_value == [1, 2]
+
+
+def test_validations_continue_while_training_restarts(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+
+    def validate(checkpoint: train.Checkpoint) -> dict[str, Any]:
+        started.touch()
+        deadline = time.monotonic() + PATIENCE_S
+        while not (tmp_path / "restarted").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        return {"validated": checkpoint.path[-1]}
+
+    def loop() -> Any:
+        if train.get_checkpoint() is None:
+            report({"step": 0}, validation=True)
+            report({"step": 1}, validation=True)
+            deadline = time.monotonic() + PATIENCE_S
+            while not started.exists():
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            raise RuntimeError("once")
+        (tmp_path / "restarted").touch()
+        return [each.metrics for each in train.get_all_reported_checkpoints()]
+
+    result = fit(
+        loop,
+        tmp_path,
+        workers=1,
+        failure_config=train.FailureConfig(max_failures=1),
+        validation_config=train.ValidationConfig(fn=validate),
+    )
+    assert result.return_value == [{"step": 0, "validated": "0"}, {"step": 1, "validated": "1"}]
+
+
+def test_workers_have_the_programs_settings_of_datasets(tmp_path: Path) -> None:
+    def loop() -> int | None:
+        return syncline.data.DataContext.get_current().target_max_block_size
+
+    context = syncline.data.DataContext.get_current()
+    with syncline.data.DataContext.current(context.copy()) as changed:
+        changed.target_max_block_size = 12_345
+        assert fit(loop, tmp_path).return_value == 12_345
+
+
+def test_returned_tensors_have_no_graph(tmp_path: Path) -> None:
+    def loop() -> Any:
+        weights = torch.ones(2, requires_grad=True)
+        return {"loss": (weights * 2).sum(), "all": [weights, (3, weights * 2)]}
+
+    value = fit(loop, tmp_path).return_value
+    assert float(value["loss"]) == 4
+    tensors = [value["loss"], value["all"][0], value["all"][1][1]]
+    assert not any(tensor.requires_grad for tensor in tensors)
+    assert value["all"][1][0] == 3
+
+
+def test_a_failed_run_keeps_its_last_checkpoint_and_metrics(tmp_path: Path) -> None:
+    def loop() -> None:
+        report({"step": 0})
+        train.report({"step": 1})
+        raise RuntimeError("after the last report")
+
+    with pytest.raises(train.TrainingFailedError):
+        fit(loop, tmp_path)
+    result = train.Result.from_path(tmp_path / "run")
+    assert result.metrics == {"step": 1}
+    assert result.checkpoint is not None
+    assert result.checkpoint.path.endswith("checkpoint_000000")
+    assert "after the last report" in str(result.error)
 
 
 def test_a_validation_that_takes_too_long_is_given_up_and_training_is_not(tmp_path: Path) -> None:

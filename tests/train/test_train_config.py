@@ -1,7 +1,10 @@
 """Configuration: defaults, derived properties, and the error for every mistake."""
 
+import warnings
+
 import pytest
 
+from syncline import tune
 from syncline.train.config import (
     CheckpointConfig,
     DataConfig,
@@ -160,3 +163,13 @@ def test_whether_data_resumes_is_a_keyword_and_yes_or_no():
         DataConfig(resume="no")
     with pytest.raises(TypeError):
         DataConfig("all", None, True, False)
+
+
+@pytest.mark.parametrize("option", [{"checkpoint_frequency": 2}, {"checkpoint_at_end": True}])
+def test_how_often_to_save_is_ignored_with_a_warning(option):
+    with pytest.warns(DeprecationWarning, match="ignored by trainers"):
+        CheckpointConfig(**option)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        CheckpointConfig(num_to_keep=1)
+        tune.CheckpointConfig(**option)

@@ -177,3 +177,12 @@ def test_one_process_holds_one_training_function() -> None:
 def test_a_large_broadcast_is_warned_about() -> None:
     with pytest.warns(UserWarning, match="meant for less than 1000"):
         local(lambda: train.collective.broadcast_from_rank_zero("x" * 2000))
+
+
+def test_restore_says_how_a_run_continues() -> None:
+    from syncline.train.data_parallel_trainer import DataParallelTrainer
+
+    assert DataParallelTrainer is train.DataParallelTrainer
+    for method in (DataParallelTrainer.restore, DataParallelTrainer.can_restore):
+        with pytest.raises(DeprecationWarning, match=r"the same `RunConfig\(name=…, storage"):
+            method("/some/path")

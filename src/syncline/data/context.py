@@ -118,6 +118,23 @@ class ExecutionResources:
     memory: float = math.inf
     """Bytes of the processes' memory."""
 
+    @classmethod
+    def for_limits(
+        cls,
+        cpu: float | None = None,
+        gpu: float | None = None,
+        object_store_memory: float | None = None,
+        memory: float | None = None,
+    ) -> ExecutionResources:
+        """Return limits; None for no limit."""
+        given = {
+            "cpu": cpu,
+            "gpu": gpu,
+            "object_store_memory": object_store_memory,
+            "memory": memory,
+        }
+        return cls(**{name: amount for name, amount in given.items() if amount is not None})
+
 
 @suggest_arguments
 @dataclass(kw_only=True)

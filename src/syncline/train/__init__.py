@@ -4,7 +4,8 @@ Files and subpackages, in the order in which a run uses them:
 
 - `config` and `run_config`: configuration of a trainer; callbacks of the program;
   `alert_callback`: alerts.
-- `trainer`: check of all arguments, and `fit`; `local_mode`: training in the program's own process.
+- `trainer` (also `data_parallel_trainer`, Ray's module name): check of all arguments, and `fit`;
+  `local_mode`: training in the program's own process.
 - `controller`: state machine and driver of a run, record of the run, retention of checkpoints.
 - `workers`: worker group, and sessions of the workers.
 - `backend`: setup of a framework around a training function, implemented by `torch_backend` and in

@@ -248,7 +248,20 @@ class CheckpointConfig:
     checkpoint_score_order: Literal["max", "min"] = "max"
     """ "max" if a high score is better, "min" if a low score is."""
 
+    checkpoint_frequency: int = 0
+    """Ignored by trainers; iterations between two checkpoints of a class trainable in a search."""
+
+    checkpoint_at_end: bool | None = None
+    """Ignored by trainers; save a class trainable at its end in a search."""
+
     def __post_init__(self) -> None:
+        if type(self) is CheckpointConfig:
+            for name in ("checkpoint_frequency", "checkpoint_at_end"):
+                if getattr(self, name):
+                    warn_deprecated(
+                        f"CheckpointConfig({name}=…) is deprecated and ignored by trainers: the "
+                        "training function decides when it reports a checkpoint."
+                    )
         if self.num_to_keep is not None and (
             not _is_int(self.num_to_keep) or self.num_to_keep <= 0
         ):

@@ -52,8 +52,13 @@ class ReportCall(NamedTuple):
         """Check that there is a checkpoint to validate.
 
         Raises:
-            ValueError: There is none.
+            ValueError: There is none, or `validation` is neither a bool nor a config.
         """
+        if not isinstance(self.validation, bool | ValidationTaskConfig):
+            raise ValueError(
+                f"report(validation={self.validation!r}): pass True, or a `ValidationTaskConfig` "
+                "with arguments of the validation function."
+            )
         if self.validation and self.checkpoint is None:
             raise ValueError(
                 "report(validation=…) has no checkpoint to validate: pass `checkpoint=` too."
@@ -293,8 +298,9 @@ def get_all_reported_checkpoints(
 ) -> list[ReportedCheckpoint]:
     """Return the checkpoints that the run keeps, oldest first, with metrics and status.
 
-    Waits until the checkpoints of this rank are registered, and with VALIDATED until their
-    validations have ended. After `timeout_s` seconds, returns the list as it is.
+    Waits until every rank has made the reports of this rank and their checkpoints are registered,
+    and with VALIDATED until their validations have ended. After `timeout_s` seconds, returns the
+    list as it is.
     """
     return get_session("get_all_reported_checkpoints").get_all_reported_checkpoints(
         consistency_mode, timeout_s

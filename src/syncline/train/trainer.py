@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import copy
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 
 from syncline.core.tracebacks import forget_engine
 from syncline.suggestions import suggest_arguments
@@ -26,6 +27,8 @@ from syncline.train.workers.spec import RunSpec, deserialized
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from syncline.data.context import DataContext
 
 LoopConfig: TypeAlias = dict[str, Any]
 TrainLoop: TypeAlias = Callable[[], object] | Callable[[LoopConfig], object]
@@ -101,7 +104,18 @@ class DataParallelTrainer:
             validation_config=validation_config,
             datasets=datasets or {},
             data_config=dataset_config or DataConfig(),
+            data_context=_changed_data_context(),
         )
+
+    @classmethod
+    def restore(cls, *args: object, **kwargs: object) -> NoReturn:
+        """Raise a DeprecationWarning that says how a run continues."""
+        raise DeprecationWarning(_RESTORE)
+
+    @classmethod
+    def can_restore(cls, *args: object, **kwargs: object) -> NoReturn:
+        """Raise a DeprecationWarning that says how a run continues."""
+        raise DeprecationWarning(_RESTORE)
 
     @property
     def scaling_config(self) -> ScalingConfig:
@@ -160,6 +174,24 @@ class DataParallelTrainer:
         except (TrainingFailedError, ValueError, TypeError, KeyboardInterrupt) as error:
             forget_engine(error)  # hide the controller's frames
             raise
+
+
+_RESTORE = (
+    "Trainers are not restored: create the trainer again with the same "
+    "`RunConfig(name=…, storage_path=…)`, and `fit()` continues an interrupted or failed run; "
+    "`train.get_checkpoint()` returns its latest checkpoint. Use `Result.from_path(path)` to read "
+    "the results of a run."
+)
+
+
+def _changed_data_context() -> DataContext | None:
+    """Return a copy of the program's settings of datasets; None if they are the defaults."""
+    if "syncline.data.context" not in sys.modules:
+        return None
+    from syncline.data.context import DataContext  # loads syncline.data: half a second
+
+    current = DataContext.get_current()
+    return None if current == DataContext() else current.copy()
 
 
 def framework_config(name: str, value: ConfigT | None, kind: type[ConfigT]) -> ConfigT | None:

@@ -59,6 +59,22 @@ def test_an_upload_under_way_holds_back_its_round_and_those_after_it() -> None:
     assert [r.index for r in collector.uploaded(0, Uploaded(index=0, part=part()))] == [0, 1]
 
 
+def test_a_rank_is_behind_until_the_others_have_made_its_reports() -> None:
+    collector = ReportCollector(world_size=2, first_index=0)
+    assert not collector.is_behind(0, ())
+    collector.reported(0, report(0))
+    assert collector.is_behind(0, ())
+    assert not collector.is_behind(1, ())
+    assert not collector.is_behind(0, {1: None}), "rank 1 has ended"
+    collector.reported(1, report(0, uploading=True))
+    assert collector.is_behind(0, ())
+    assert collector.is_behind(1, {0, 1})
+    collector.reported(0, report(1))
+    collector.uploaded(1, Uploaded(index=0, part=part()))
+    assert not collector.is_behind(1, ())
+    assert collector.is_behind(0, ())
+
+
 def test_a_rank_that_runs_ahead_with_metrics_does_not_fill_the_memory() -> None:
     collector = ReportCollector(world_size=2, first_index=0, max_open=10)
     returned = [r for index in range(100) for r in collector.reported(0, report(index))]

@@ -22,7 +22,7 @@ from syncline.train.config import CheckpointConfig, ScalingConfig
 from syncline.train.controller.attempt import CompleteReport, WorkerFailure
 from syncline.train.controller.fencing import FencingToken
 from syncline.train.controller.run_recorder import RunRecorder, StepCount
-from syncline.train.errors import WorkerGroupError
+from syncline.train.errors import ControllerError, WorkerGroupError
 from syncline.train.result import Result
 from syncline.train.run_config import RunConfig
 from syncline.train.storage.context import ArrowFiles, StorageContext, StorageFullError
@@ -261,13 +261,23 @@ def test_a_checkpoint_that_somebody_has_deleted_is_forgotten_at_the_next_start(
 ) -> None:
     recorder = RunRecorder(spec(tmp_path / "s"))
     first, second = commit(recorder, 0, tmp_path), commit(recorder, 1, tmp_path)
-    shutil.rmtree(second.path)
+    shutil.rmtree(first.path)
     again = RunRecorder(spec(tmp_path / "s"))
-    assert again.latest == first
+    assert again.latest == second
     assert "does not exist any more" in caplog.text
     assert [c.path for c, _ in Result.from_path(tmp_path / "s" / "run").best_checkpoints] == [
-        first.path
+        second.path
     ]
+
+
+def test_a_run_does_not_continue_without_its_latest_checkpoint(tmp_path: Path) -> None:
+    recorder = RunRecorder(spec(tmp_path / "s"))
+    first, second = commit(recorder, 0, tmp_path), commit(recorder, 1, tmp_path)
+    shutil.rmtree(second.path)
+    with pytest.raises(ControllerError, match="checkpoint_000001, does not exist") as caught:
+        RunRecorder(spec(tmp_path / "s"))
+    assert isinstance(caught.value.controller_failure, FileNotFoundError)
+    assert f"resume_from_checkpoint=Checkpoint({first.path!r})" in str(caught.value)
 
 
 def test_what_cannot_be_deleted_is_deleted_later(

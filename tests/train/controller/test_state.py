@@ -38,6 +38,7 @@ from syncline.train.controller.events import (
     Reserved,
     RunStarted,
     Send,
+    SendCheckpoints,
     SetTimer,
     StacksReceived,
     StartFailed,
@@ -68,6 +69,7 @@ from syncline.train.workers.messages import (
     BarrierReached,
     BarrierReleased,
     CheckpointPart,
+    CheckpointsRequested,
     Debugging,
     Finished,
     PreemptionNoticed,
@@ -160,6 +162,24 @@ def test_metrics_are_recorded_immediately_and_need_no_timer() -> None:
     run = Run()
     assert kinds(run.says(0, report(0))) == [RecordReport]
     assert kinds(run.says(1, report(0))) == [RecordReport, CompleteRound]
+
+
+def test_the_list_of_checkpoints_is_sent_once_all_ranks_have_made_the_reports_of_its_rank() -> None:
+    run = Run()
+    run.says(1, report(0))
+    asked = CheckpointsRequested(request=3, validated=True)
+    assert run.says(1, asked) == []
+    assert run.says(1, CheckpointsRequested(request=4, validated=False, complete=False)) == [
+        SendCheckpoints(rank=1, request=4, validated=False)
+    ]
+    instructions = run.says(0, report(0, checkpoint=True))
+    assert kinds(instructions) == [RecordReport, CompleteRound, SendCheckpoints]
+    assert instructions[-1] == SendCheckpoints(rank=1, request=3, validated=True)
+    run.says(1, report(1))
+    assert run.says(1, asked) == []
+    assert run.says(0, Finished(return_value=None)) == [
+        SendCheckpoints(rank=1, request=3, validated=True)
+    ]
 
 
 def test_a_checkpoint_starts_a_timer_until_every_rank_has_reported() -> None:

@@ -232,6 +232,8 @@ def test_bad_reports_say_what_is_wrong(bench: Bench, source: Checkpoint) -> None
         bench.report(validation=True)
     with pytest.raises(ValueError, match="validation_config"):
         bench.report(checkpoint=source, validation=True)
+    with pytest.raises(ValueError, match="pass True, or a `ValidationTaskConfig`"):
+        bench.report(checkpoint=source, validation={"fn_kwargs": {}})
 
 
 def test_get_checkpoint_is_the_starting_point_until_a_report_and_then_waits_for_its_commit(

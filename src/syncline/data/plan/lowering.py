@@ -158,7 +158,8 @@ def read_tasks(
     count = node.parallelism or read_parallelism(
         node.source.estimate_inmemory_data_size(), context, limits
     )
-    tasks = node.source.get_read_tasks(count, limit, context)
+    # By name, as Ray does: sources of other projects may take them as `**kwargs`.
+    tasks = node.source.get_read_tasks(count, per_task_row_limit=limit, data_context=context)
     if node.task_order is not None:
         state = partition.random_state(
             seeds.resolve(node.task_order.seed, execution_seed=seed, epoch=epoch)

@@ -24,7 +24,14 @@ from syncline.train.errors import (
     worker_failure_message,
 )
 from syncline.train.metric_values import Metrics
-from syncline.train.workers.messages import CheckpointPart, Finished, Reported, Stalled, Uploaded
+from syncline.train.workers.messages import (
+    CheckpointPart,
+    CheckpointsRequested,
+    Finished,
+    Reported,
+    Stalled,
+    Uploaded,
+)
 
 REPORT_TIMER = "report"
 COLLECTIVE_TIMER = "collective"
@@ -133,6 +140,17 @@ class ReportCollector:
         """Return the number of the oldest checkpoint that is `missing` ranks."""
         index = self._oldest_checkpoint
         return None if index is None or self._has_all(index) else index
+
+    def is_behind(self, rank: int, ended: Collection[int]) -> bool:
+        """Return True if a report of this rank is incomplete, unless it is for want of ranks that
+        have ended.
+        """
+        for index, entry in self._open.items():
+            if index >= self._next[rank]:
+                return False
+            if entry.uploading or not set(self.missing(index)) <= set(ended):
+                return True
+        return False
 
     def uploading(self) -> frozenset[int]:
         """Return the ranks that upload the oldest checkpoint, if every rank has reported it."""
@@ -317,6 +335,8 @@ class Attempt:
         self.stack_request: str | None = None  # REPORT_TIMER, COLLECTIVE_TIMER or HANG
         self.stalled: dict[int, Stalled] = {}
         self.debugging: set[int] = set()  # ranks that wait in the debugger
+        # Of ranks whose reports are incomplete.
+        self.requests: list[tuple[int, CheckpointsRequested]] = []
         self.has_warned = False  # of the stalled ranks
         self.hangs = False  # a stalled rank is over its limit
         self.preemption: Preemption | None = None

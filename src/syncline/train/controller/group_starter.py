@@ -131,6 +131,8 @@ class GroupStarter:
             ),
             visible_gpus=tuple(visible_gpus(group.workers, worker.node_id)) if sees_gpus else None,
             log_path=self._recorder.log_path(f"rank-{worker.rank}.log") if keeps_log else None,
+            # In local mode, the workers share the program's settings.
+            data_context=None if self._local_mode else spec.data_context,
             shares=shares,
         )
 

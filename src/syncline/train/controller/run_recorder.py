@@ -33,7 +33,7 @@ from syncline.train.checkpoint import Checkpoint
 from syncline.train.controller.attempt import CompleteReport, WorkerFailure
 from syncline.train.controller.checkpoint_manager import CheckpointManager, Registered
 from syncline.train.controller.fencing import FencingToken
-from syncline.train.errors import WorkerGroupError, worker_failure_message
+from syncline.train.errors import ControllerError, WorkerGroupError, worker_failure_message
 from syncline.train.metric_values import Metrics
 from syncline.train.storage.context import (
     FULL_DISK,
@@ -105,6 +105,7 @@ class RunRecorder:
 
     Raises:
         ValueError: The run directory cannot be written, or its record is damaged.
+        ControllerError: The latest checkpoint does not exist any more.
     """
 
     def __init__(self, spec: RunSpec, staging: Path | None = None) -> None:
@@ -449,7 +450,24 @@ class RunRecorder:
         return checkpoint.path[len(self.storage.experiment_fs_path) + 1 :]
 
     def _forget_missing(self) -> None:
-        """Unregister checkpoints that a user has deleted; check only the latest if remote."""
+        """Unregister checkpoints that a user has deleted; check only the latest if remote.
+
+        Raises:
+            ControllerError: The latest checkpoint is missing, so the run would repeat its work.
+        """
+        latest = self.manager.latest
+        if latest is not None and not self.storage.exists(latest.checkpoint):
+            others = [
+                each.checkpoint.path for each in self.manager.registered if each is not latest
+            ]
+            remedy = f" and `resume_from_checkpoint=Checkpoint({others[-1]!r})`" if others else ""
+            raise ControllerError(
+                FileNotFoundError(
+                    f"the latest checkpoint of the run, {latest.checkpoint.path}, does not exist "
+                    "any more. Restore the directory, or start a run with another "
+                    f"`RunConfig(name=…)`{remedy}."
+                )
+            )
         for entry in reversed(self.manager.registered):
             if self.storage.exists(entry.checkpoint):
                 if not self.storage.local:

@@ -95,6 +95,7 @@ from syncline.train.workers.messages import (
     PreemptionNoticed,
     Reported,
     Stalled,
+    StateMessage,
     Terminating,
     Uploaded,
 )
@@ -176,7 +177,21 @@ class TrainStateMachine(Dispatcher[Event, list[Instruction]], handles=Event):
 
     @on(MessageReceived)
     def _on_message(self, event: MessageReceived) -> list[Instruction]:
-        attempt, rank, message = self._current, event.rank, event.message
+        attempt = self._current
+        instructions = self._handle_message(attempt, event.rank, event.message)
+        requests, attempt.requests = attempt.requests, []
+        for rank, message in requests:
+            if message.complete and attempt.collector.is_behind(rank, attempt.finished):
+                attempt.requests.append((rank, message))
+            else:
+                instructions.append(
+                    SendCheckpoints(rank=rank, request=message.request, validated=message.validated)
+                )
+        return instructions
+
+    def _handle_message(
+        self, attempt: Attempt, rank: int, message: StateMessage
+    ) -> list[Instruction]:
         if isinstance(message, Reported):
             self._budgets.progressed()
             self._next_index = max(self._next_index, message.index + 1)
@@ -187,8 +202,8 @@ class TrainStateMachine(Dispatcher[Event, list[Instruction]], handles=Event):
         if isinstance(message, BarrierReached):
             return self._at_barrier(rank, message)
         if isinstance(message, CheckpointsRequested):
-            request, validated = message.request, message.validated
-            return [SendCheckpoints(rank=rank, request=request, validated=validated)]
+            attempt.requests.append((rank, message))
+            return []
         if isinstance(message, Debugging):
             (attempt.debugging.add if message.active else attempt.debugging.discard)(rank)
             return []

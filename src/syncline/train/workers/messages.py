@@ -81,6 +81,8 @@ class CheckpointsRequested:
     """Number of the request, from 0."""
     validated: bool
     """Delay the answer until every requested validation has ended."""
+    complete: bool = True
+    """Delay the answer until the other ranks have made the reports of this rank."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ import pickle
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import cloudpickle
 
@@ -24,6 +24,9 @@ from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import DataConfig, ScalingConfig, ValidationConfig
 from syncline.train.run_config import RunConfig
 from syncline.train.storage.context import StorageContext
+
+if TYPE_CHECKING:
+    from syncline.data.context import DataContext
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +128,8 @@ class RunSpec:
     """Datasets, or functions that create them, by name."""
     data_config: DataConfig = field(default_factory=DataConfig)
     """Distribution of the datasets over the ranks."""
+    data_context: DataContext | None = None
+    """The program's settings of datasets, for the workers; None for the defaults."""
     described: Mapping[str, object] | None = None
     """Result of `description`, taken before values were serialized."""
 
@@ -174,6 +179,8 @@ class WorkerSpec:
     """GPUs of all workers on the node, for `CUDA_VISIBLE_DEVICES`; None does not set it."""
     log_path: str | None
     """Local file for the output of this rank; None for no file."""
+    data_context: DataContext | None = None
+    """The program's settings of datasets; None for the defaults."""
     shares: Mapping[str, Any] = field(default_factory=dict)
     """Dataset shards of this rank by name, usually `DataIterator` objects."""
     hang_limit_s: float = math.inf

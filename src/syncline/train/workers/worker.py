@@ -8,10 +8,11 @@ import importlib
 import logging
 import os
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import cloudpickle
 
@@ -89,6 +90,8 @@ class TrainWorker:
             capture_output(spec.log_path)
         if spec.visible_gpus is not None:
             os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(spec.visible_gpus)
+        if spec.data_context is not None:
+            type(spec.data_context)._set_current(spec.data_context)
         self._session = WorkerSession(spec, self._send_buffer, self._fail)
         set_session(self._session)
         on_terminate(self._session.terminating)
@@ -187,9 +190,25 @@ class TrainWorker:
         self._send_buffer.put_batched(UsageReported(times=session.step_times(), usage=usage))
 
 
+def _detached(value: Any) -> Any:
+    """Return the value with tensors on the CPU and without the graph that computed them, also those
+    in dictionaries, lists and tuples.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return value
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu()
+    if type(value) is dict:
+        return {key: _detached(each) for key, each in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(_detached, value))
+    return value
+
+
 def _pickled_return_value(value: object) -> bytes:
     try:
-        return bytes(cloudpickle.dumps(value))
+        return bytes(cloudpickle.dumps(_detached(value)))
     except Exception as error:
         raise TypeError(
             f"The training function returned a {type(value).__name__} that cannot be pickled "

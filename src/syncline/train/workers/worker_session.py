@@ -282,16 +282,18 @@ class WorkerSession(TrainSession):
             in_time = self._changed.wait_for(lambda: not self._uncommitted, _left_s(deadline))
         answer = self._request(validated=validated, deadline=deadline) if in_time else None
         if answer is None:
-            answer = self._request(validated=False, deadline=None)
+            answer = self._request(validated=False, complete=False, deadline=None)
         return list(answer or ())
 
     def _request(
-        self, *, validated: bool, deadline: float | None
+        self, *, validated: bool, deadline: float | None, complete: bool = True
     ) -> tuple[ReportedCheckpoint, ...] | None:
         with self._changed:
             request = self._requests
             self._requests += 1
-        self._send_buffer.put(CheckpointsRequested(request=request, validated=validated))
+        self._send_buffer.put(
+            CheckpointsRequested(request=request, validated=validated, complete=complete)
+        )
         with self._changed:
             self._changed.wait_for(lambda: request in self._answers, _left_s(deadline))
             return self._answers.pop(request, None)

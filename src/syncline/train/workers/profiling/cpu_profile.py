@@ -48,9 +48,7 @@ def record(seconds: float, afterwards_s: float, target: Path, pid: int | None = 
         ) from None
     if problem is not None:
         raise ProfileError(explained(problem, seconds))
-    target.write_text(
-        titled(target.read_text(), f"CPU time of process {pid} in {seconds:g} s")
-    )
+    target.write_text(titled(target.read_text(), f"CPU time of process {pid} in {seconds:g} s"))
 
 
 def titled(svg: str, title: str) -> str:
