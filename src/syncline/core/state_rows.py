@@ -61,6 +61,11 @@ def _equal(found: object, value: object) -> bool:
     return found == value
 
 
+def plain_name(name: str) -> str:
+    """Return a task's name without the function around it: `main.<locals>.f` is f."""
+    return name.rpartition("<locals>.")[2]
+
+
 def node_state(row: Mapping[str, Any]) -> StateRow:
     """Return the state row of a row of `nodes()`."""
     return {

@@ -16,6 +16,8 @@ import pytest
 import syncline
 from syncline.core.engine import Engine, current_engine
 from syncline.exceptions import ActorDiedError, ObjectLostError, WorkerCrashedError
+from syncline.util import state
+from syncline.util.state.exception import RayStateApiException
 
 
 @pytest.fixture(autouse=True)
@@ -263,3 +265,30 @@ def test_calls_after_a_waiting_one_keep_their_order() -> None:
     last = recorder.note.remote(2)
     gate.open.remote()
     assert syncline.get(last, timeout=60) == [1, 2]
+
+
+def test_state_api_lists_actors_and_ended_tasks() -> None:
+    @syncline.remote
+    class Listed:
+        def work(self) -> int:
+            return 1
+
+    @syncline.remote
+    def fail() -> None:
+        raise ValueError("as planned")
+
+    living, killed = Listed.options(name="living").remote(), Listed.remote()
+    syncline.get(living.work.remote())
+    syncline.kill(killed)
+    failed = fail.remote()
+    states = {row.name: row.state for row in state.list_actors()}
+    assert states == {"living": "ALIVE", "": "DEAD"}
+    tasks = {row.name: (row.state, row.type) for row in state.list_tasks()}
+    assert tasks["fail"] == ("FAILED", "NORMAL_TASK")
+    assert tasks["Listed.work"] == ("FINISHED", "ACTOR_TASK")
+    assert "as planned" in state.get_task(failed).error_message  # type: ignore[union-attr,operator]
+    assert [row.pid for row in state.list_workers()] == [os.getpid()]
+    assert [row.state for row in state.list_nodes()] == ["ALIVE"]
+    assert [row.status for row in state.list_jobs()] == ["RUNNING"]
+    with pytest.raises(RayStateApiException, match="objects"):
+        state.list_objects()

@@ -22,6 +22,7 @@ from syncline.core.state_rows import (
     StateResource,
     StateRow,
     node_state,
+    plain_name,
     select,
 )
 
@@ -106,12 +107,12 @@ def _tasks() -> Iterator[StateRow]:
         yield {
             "task_id": event.task_id.hex(),
             "attempt_number": event.attempt_number,
-            "name": info.name,
+            "name": plain_name(info.name),
             "state": _last(times),
             "job_id": event.job_id.hex(),
             "actor_id": info.actor_id.hex() or None,
             "type": kind,
-            "func_or_class_name": info.func_or_class_name.replace(_CALL, "."),
+            "func_or_class_name": plain_name(info.func_or_class_name.replace(_CALL, ".")),
             "parent_task_id": info.parent_task_id.hex(),
             "node_id": updates.node_id.hex() or None,
             "worker_id": updates.worker_id.hex() or None,

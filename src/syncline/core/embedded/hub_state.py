@@ -29,6 +29,7 @@ from syncline.core.state_rows import (
     StateRow,
     group_state,
     node_state,
+    plain_name,
     select,
 )
 from syncline.exceptions import (
@@ -181,7 +182,7 @@ class HubState:
         row["parent_task_id"] = f"{task.parent:032x}" if task.parent else ""
         if task.definition is not None:
             spec = task.definition.spec
-            row["name"] = row["func_or_class_name"] = spec.name
+            row["name"] = row["func_or_class_name"] = plain_name(spec.name)
             row["required_resources"] = dict(spec.resources)
             row["placement_group_id"] = _group_id(spec.group)
         if process is not None:
@@ -234,12 +235,12 @@ class HubState:
         return {
             **_NO_TASK,
             "task_id": f"{id:032x}",
-            "name": name,
+            "name": plain_name(name),
             "state": "",
             "job_id": job_id,
             "actor_id": f"{actor_id:032x}" if actor_id else None,
             "type": "ACTOR_TASK" if actor_id else "NORMAL_TASK",
-            "func_or_class_name": name,
+            "func_or_class_name": plain_name(name),
         }
 
     def _where(self, pid: int | None) -> StateRow:

@@ -10,7 +10,7 @@ Files, in the order in which a call passes them:
 - `engine_base`: its state, resources, placement groups and runtime context.
 - `inline_call`: one call, its attempts and its results; `inline_actor`: instances and event loops;
   `generator_streams`: generators, item by item.
-- `inline_objects`: values and reference counts.
+- `inline_objects`: values and reference counts; `inline_state`: rows of the state API.
 """
 
 from syncline.core.inline.engine import InlineEngine

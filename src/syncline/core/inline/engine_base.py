@@ -9,7 +9,7 @@ import tempfile
 import threading
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,14 +21,24 @@ from syncline.core.embedded.group_table import GroupTable
 from syncline.core.embedded.instructions import GroupReady, Instruction, Instructions
 from syncline.core.embedded.resource_pools import Holding, machine_resources
 from syncline.core.embedded.scheduler import Scheduler
-from syncline.core.engine import Engine, Row, RuntimeInfo, Statistics
+from syncline.core.engine import LISTED, Engine, Row, RuntimeInfo, Statistics
 from syncline.core.inline.generator_streams import Stream
 from syncline.core.inline.inline_actor import InlineActor
 from syncline.core.inline.inline_call import InlineContext
 from syncline.core.inline.inline_objects import InlineObjects
+from syncline.core.inline.inline_state import actor_rows, job_rows, process_rows, task_rows
 from syncline.core.labels import Selector, check_machine
 from syncline.core.node_rows import node_row
 from syncline.core.refs import AnyRef, ObjectRef
+from syncline.core.state_rows import (
+    Filter,
+    StateListing,
+    StateResource,
+    StateRow,
+    group_state,
+    node_state,
+    select,
+)
 
 logger = logging.getLogger("syncline")
 
@@ -197,6 +207,26 @@ class InlineEngineBase(Engine):
         return describe_current(
             self._session, current, worker_id=self._worker_id, environment=environment
         )
+
+    def state(
+        self, resource: StateResource, filters: Sequence[Filter] = (), limit: int = LISTED
+    ) -> StateListing:
+        here, node = self.runtime_info(), self.nodes()[0]
+        with self._lock:
+            rows: Mapping[str, Iterable[StateRow]] = {
+                "actors": actor_rows(list(self._actors.values()), here),
+                "jobs": job_rows(here, node),
+                "nodes": [node_state(node)],
+                "placement_groups": [
+                    group_state(row, here.job_id) for row in self.placement_groups()
+                ],
+                "runtime_envs": [],
+                "tasks": task_rows(list(self._events), self._objects, here),
+                "workers": process_rows(here, node),
+            }
+            if resource not in rows:
+                return super().state(resource, filters, limit)
+            return select(rows[resource], filters, limit)
 
     def timeline(self) -> list[Row]:
         return list(self._events)

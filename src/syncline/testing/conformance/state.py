@@ -89,6 +89,15 @@ class StateApi(Suite):
         assert failed.error_type == "TASK_EXECUTION_EXCEPTION"
         assert "as planned" in failed.error_message
 
+    def test_function_within_a_function_has_its_own_name(self) -> None:
+        @syncline.remote
+        def within() -> None:
+            return None
+
+        get(within.remote())
+        (row,) = _in_state("within", "FINISHED")
+        assert row.func_or_class_name == "within"
+
     def test_running_and_waiting_tasks(self, tmp_path: Path) -> None:
         stop = str(tmp_path / "stop")
         running = [wait_for.options(name="state-running").remote(stop) for _ in range(2)]
