@@ -57,6 +57,7 @@ def test_names_of_exceptions():
 def test_names_of_actor():
     assert syncline.actor.__all__ == [
         "ActorClass",
+        "ActorClassInheritanceException",
         "ActorHandle",
         "ActorMethod",
         "exit_actor",

@@ -6,6 +6,7 @@ import cloudpickle
 import pytest
 
 import syncline
+from syncline.actor import ActorClass, ActorClassInheritanceException, ActorHandle
 from syncline.core import definitions, refs
 from syncline.core.definitions import CallDefinition, TaskDefinition
 from tests.core.fake_engine import running_fake_engine
@@ -363,3 +364,12 @@ def test_ordinary_function_and_class_under_rays_names(engine):
         pass
 
     assert "add" in dir(syncline.remote(Derived).remote())
+    with pytest.raises(ActorClassInheritanceException, match="derive from the ordinary class"):
+
+        class Wrong(cls):
+            pass
+
+
+def test_types_of_actors_name_their_class():
+    assert ActorHandle[Counter].__args__ == (Counter,)
+    assert ActorClass[Counter].__origin__ is ActorClass

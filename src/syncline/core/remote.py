@@ -139,6 +139,10 @@ class ActorClassMetadata:
         """An ordinary class derived from the actor's; `__ray_actor_class__` is the actor's."""
 
 
+class ActorClassInheritanceException(TypeError):
+    """An actor class is used as a base class."""
+
+
 class ActorClass:
     """A class whose instances run in their own workers.
 
@@ -231,9 +235,11 @@ class ActorClass:
             f"or `{name}.__wrapped__(...)` for an ordinary instance."
         )
 
+    __class_getitem__ = classmethod(types.GenericAlias)
+
     def __mro_entries__(self, bases: tuple[object, ...]) -> NoReturn:
         name = self.__name__
-        raise TypeError(
+        raise ActorClassInheritanceException(
             f"{name} is an actor class and cannot be a base class: derive from the ordinary class "
             f"(`{name}.__wrapped__`), and make the result an actor class with `syncline.remote`."
         )
@@ -420,6 +426,8 @@ class ActorHandle:
         )
         self.__dict__[name] = method
         return method
+
+    __class_getitem__ = classmethod(types.GenericAlias)
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self._syncline_record.methods]
