@@ -155,6 +155,28 @@ def test_the_runtime_context_of_the_program(engine):
             ask()
 
 
+def test_ids_of_the_runtime_context_as_objects(engine):
+    engine.info = RuntimeInfo(
+        job_id="01", node_id="aa", worker_id="bb", namespace="d", task_id="cc", actor_id="dd",
+        placement_group_id=7, captures_child_tasks=False,
+    )  # fmt: skip
+    context = syncline.get_runtime_context()
+    ids = (context.job_id, context.node_id, context.task_id, context.actor_id)
+    assert [id.hex() for id in ids] == ["01", "aa", "cc", "dd"]
+    assert int(context.current_placement_group_id.hex(), 16) == 7
+    assert not context.should_capture_child_tasks_in_placement_group
+    assert (context.get_session_name(), context.get_temp_dir()) == ("session", ".")
+    assert context.get_resource_ids() == context.get_accelerator_ids()
+
+
+def test_ids_without_a_task_are_none_or_null(engine):
+    engine.info = RuntimeInfo(job_id="01", node_id="aa", worker_id="bb", namespace="d")
+    context = syncline.get_runtime_context()
+    assert (context.task_id, context.actor_id) == (None, None)
+    assert context.current_placement_group_id.is_nil()
+    assert context.should_capture_child_tasks_in_placement_group
+
+
 def test_the_runtime_context_of_an_actor(engine):
     handle = syncline.remote(Worker).remote()
     engine.info = RuntimeInfo(
