@@ -30,6 +30,34 @@ ROWS: tuple[Row, ...] = (
         ),
     ),
     Row(
+        name="pool_map",
+        contenders=(
+            *libraries("pool_map"),
+            Contender(name="multiprocessing.Pool", module="pool_map", argument="multiprocessing"),
+        ),
+        metrics=(
+            Metric(
+                key="items_per_s",
+                label="Pool.map, 20 000 items, default chunks",
+                unit="per s",
+                better="more",
+                target=Target(limit=1.0, peers=("multiprocessing.Pool",)),
+            ),
+            Metric(
+                key="chunks_per_s",
+                label="Pool.map, chunks of one item",
+                unit="per s",
+                better="more",
+            ),
+            Metric(
+                key="calls_per_s",
+                label="Pool.apply, one at a time",
+                unit="per s",
+                better="more",
+            ),
+        ),
+    ),
+    Row(
         name="actors",
         contenders=(
             *libraries("actors"),

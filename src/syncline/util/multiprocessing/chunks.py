@@ -22,11 +22,15 @@ SHARED_BYTES = 65_536
 REMEMBERED_FUNCTIONS = 32
 
 Spread = Literal["one", "star", "apply"]
-"""An item is: the argument; the arguments; the arguments and the keyword arguments."""
+"""An item is the argument, or the arguments; or a chunk is the arguments and keyword arguments."""
 
 
 class Sink(Protocol):
     """Receives the outcomes of the chunks of one call of the pool."""
+
+    @property
+    def has_callback(self) -> bool:
+        """True if `deliver` runs functions of the user."""
 
     def deliver(self, index: int, outcome: Outcome) -> None:
         """Take the outcome of chunk `index`. Called once per chunk, by one thread at a time."""
@@ -52,7 +56,11 @@ class Timing:
     """Duration of the chunks of a function."""
 
     chunk_s = math.inf
-    """Seconds that the last chunk took; infinite before the first."""
+    """Seconds that the last chunks took; infinite before the first."""
+
+    def add(self, chunk_s: float) -> None:
+        """Note the time of a chunk. A single slow one, such as on a busy machine, counts little."""
+        self.chunk_s = min(chunk_s, 2 * self.chunk_s)
 
 
 _timings: weakref.WeakKeyDictionary[Callable[..., Any], Timing] = weakref.WeakKeyDictionary()
@@ -92,6 +100,10 @@ class PackedError(NamedTuple):
     traceback_text: str
 
 
+PackedOutcome = tuple[list[Any], dict[int, PackedError] | None]
+"""Values of the items of a chunk, and exceptions by position."""
+
+
 class Chunk(NamedTuple):
     """Items that travel together."""
 
@@ -129,28 +141,19 @@ class PoolWorker:
         """Return once the constructor has run."""
 
     def run(
-        self, function: Any, spread: Spread, items: Sequence[Any]
-    ) -> tuple[list[Any], dict[int, PackedError], float]:
-        """Call the function for each item; return values, exceptions, and seconds."""
+        self, function: Any, spread: Spread, sizes: Sequence[int], items: Sequence[Any]
+    ) -> tuple[list[PackedOutcome], float]:
+        """Call the function for each item of several chunks.
+
+        `sizes` has the number of items of each chunk, and `items` those of all, because shallow
+        arguments are pickled faster. Returns outcomes and the mean seconds of a chunk.
+        """
         started = time.monotonic()
-        call = self._known(function) if isinstance(function, bytes) else function
-        values: list[Any] = []
-        errors: dict[int, PackedError] = {}
-        for index, item in enumerate(items):
-            try:
-                if spread == "one":
-                    values.append(call(item))
-                elif spread == "star":
-                    values.append(call(*item))
-                else:
-                    values.append(call(*item[0], **item[1]))
-            except Exception as error:
-                values.append(None)
-                frames = error.__traceback__.tb_next if error.__traceback__ else None
-                text = "".join(traceback.format_exception(type(error), error, frames))
-                errors[index] = PackedError(pack_error(error, traceback_text=text), text)
-                error.__traceback__ = None  # the frames would keep the arguments
-        return values, errors, time.monotonic() - started
+        known = self._known(function) if isinstance(function, bytes) else function
+        call = _spread(known, spread)
+        remaining = iter(items)
+        outcomes = [_run_chunk(call, list(islice(remaining, size)), spread) for size in sizes]
+        return outcomes, (time.monotonic() - started) / len(sizes)
 
     def _known(self, code: bytes) -> Callable[..., Any]:
         found = self._functions.get(code)
@@ -161,9 +164,40 @@ class PoolWorker:
         return found
 
 
-def outcome_of(values: list[Any], errors: dict[int, PackedError]) -> Outcome:
+def _spread(call: Callable[..., Any], spread: Spread) -> Callable[[Any], Any]:
+    """Return the function of an item."""
+    if spread == "star":
+        return lambda item: call(*item)
+    if spread == "apply":
+        return lambda item: call(*item[0], **item[1])
+    return call
+
+
+def _run_chunk(call: Callable[[Any], Any], items: Sequence[Any], spread: Spread) -> PackedOutcome:
+    values: list[Any] = []
+    errors: dict[int, PackedError] | None = None
+    for item in (items,) if spread == "apply" else items:
+        try:
+            values.append(call(item))
+        except Exception as error:
+            errors = errors or {}
+            errors[len(values)] = _packed(error)
+            values.append(None)
+    return values, errors
+
+
+def _packed(error: Exception) -> PackedError:
+    own = error.__traceback__  # of `_run_chunk`, which users do not care about
+    frames = own.tb_next if own is not None else None
+    text = "".join(traceback.format_exception(type(error), error, frames))
+    return PackedError(pack_error(error, traceback_text=text), text)
+
+
+def outcome_of(packed: PackedOutcome) -> Outcome:
     """Return the outcome that a worker reported."""
-    return Outcome(values, {index: _rebuilt(error) for index, error in errors.items()})
+    values, errors = packed
+    rebuilt = {index: _rebuilt(error) for index, error in errors.items()} if errors else None
+    return Outcome(values, rebuilt)
 
 
 def _rebuilt(packed: PackedError) -> BaseException:

@@ -1,35 +1,41 @@
 """`Dispatcher`: assigns the chunks of a pool to its workers and delivers their outcomes.
 
-A worker gets a second chunk before it has finished the first only if chunks of that function take
-a few milliseconds: this hides the latency of messages, and a long call never delays another that an
-idle worker could run. A worker whose process dies is replaced; the chunks that it had fail.
+Chunks that take less than a few milliseconds travel in groups, and a worker gets its next group
+before it has finished the one before: this hides the cost of messages. A worker gets longer chunks
+one by one, so that no chunk waits behind another one while a worker is idle. A worker whose process
+dies is replaced; the chunks that it had fail.
 
-Any thread may submit; one thread of the dispatcher receives results, which engine threads put into
-its inbox.
+Any thread may submit. Engine threads deliver outcomes if nothing else is to be done; otherwise they
+put them into the inbox of the dispatcher's thread, which also sends further chunks and runs the
+callbacks of users.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
+import math
 import queue
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from syncline.core import api, lifecycle
 from syncline.exceptions import RayActorError
-from syncline.util.multiprocessing.chunks import Chunk, Outcome, outcome_of
+from syncline.util.multiprocessing.chunks import Chunk, Outcome, Sink, outcome_of
 
 logger = logging.getLogger("syncline")
 
-AHEAD_S = 0.005
-"""Work that a worker may have waiting, in seconds."""
-MOST_AHEAD = 64
-"""Largest number of chunks that one worker has."""
+GROUP_S = 0.005
+"""Work of one group, in seconds."""
+LARGEST_GROUP = 64
+"""Most chunks of a group."""
+GROUPS_PER_WORKER = 2
+"""Groups of several chunks that one worker has at a time."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -39,8 +45,8 @@ class _Worker:
     actor: Any
     taken: int = 0
     """Chunks that it got so far."""
-    running: dict[int, tuple[Chunk, Any]] = field(default_factory=dict)
-    """Chunk and reference by number of the call."""
+    running: dict[int, tuple[list[Chunk], Any]] = field(default_factory=dict)
+    """Chunks and reference by number of the call."""
     is_retiring: bool = False
     """True if it gets no more chunks."""
 
@@ -106,6 +112,21 @@ class Dispatcher:
             self._undelivered += len(self._queue) - before
             self._dispatch()
 
+    def wait_in_engine(self, sink: Sink, timeout_s: float | None) -> None:
+        """Wait for the chunks of a call if workers have them all; otherwise return at once.
+
+        The calling thread then receives the results itself, which saves switches of threads.
+        """
+        with self._lock:
+            refs = [
+                ref
+                for worker in (*self._workers, *self._retiring)
+                for chunks, ref in worker.running.values()
+                if not self._queue and any(chunk.sink is sink for chunk in chunks)
+            ]
+        if refs:
+            api.wait(refs, num_returns=len(refs), timeout=timeout_s)
+
     def wait(self) -> None:
         """Wait until the outcomes of all chunks are delivered."""
         with self._lock:
@@ -120,7 +141,12 @@ class Dispatcher:
             self._ended = True
             workers = [*self._workers, *self._retiring]
             failed = [*self._queue]
-            failed += [chunk for worker in workers for chunk, _ in worker.running.values()]
+            failed += [
+                chunk
+                for worker in workers
+                for chunks, _ in worker.running.values()
+                for chunk in chunks
+            ]
             self._queue.clear()
             self._workers.clear()
             self._retiring.clear()
@@ -138,7 +164,11 @@ class Dispatcher:
                 workers=len(self._workers),
                 replaced=self._replaced,
                 queued=len(self._queue),
-                running=sum(len(each.running) for each in (*self._workers, *self._retiring)),
+                running=sum(
+                    len(chunks)
+                    for worker in (*self._workers, *self._retiring)
+                    for chunks, _ in worker.running.values()
+                ),
             )
 
     def actors(self) -> list[Any]:
@@ -150,29 +180,39 @@ class Dispatcher:
 
     def _dispatch(self) -> None:
         while self._queue:
-            chunk = self._queue[0]
-            ahead = max(1, min(MOST_AHEAD, int(AHEAD_S / max(chunk.function.timing.chunk_s, 1e-6))))
+            function = self._queue[0].function
+            size = min(LARGEST_GROUP, int(GROUP_S / max(function.timing.chunk_s, 1e-6)))
             worker = min(self._workers, key=lambda each: len(each.running), default=None)
-            if worker is None or len(worker.running) >= ahead:
+            most = GROUPS_PER_WORKER if size > 1 else 1
+            if worker is None or len(worker.running) >= most:
                 return
-            self._queue.popleft()
-            self._send(worker, chunk)
+            # All workers get a share of what is left.
+            size = min(size, math.ceil(len(self._queue) / len(self._workers)))
+            if self._limit is not None:
+                size = min(size, self._limit - worker.taken)
+            group = [self._queue.popleft()]
+            while len(group) < size and self._queue[0].function is function:
+                group.append(self._queue.popleft())
+            self._send(worker, group)
 
-    def _send(self, worker: _Worker, chunk: Chunk) -> None:
-        number = next(self._numbers)
+    def _send(self, worker: _Worker, group: list[Chunk]) -> None:
+        number, function = next(self._numbers), group[0].function
+        sizes = [len(chunk.items) for chunk in group]
+        items = [item for chunk in group for item in chunk.items]
         try:
-            ref = worker.actor.run.remote(chunk.function.sent, chunk.spread, chunk.items)
+            ref = worker.actor.run.remote(function.sent, group[0].spread, sizes, items)
         except Exception as error:  # an argument cannot be pickled
-            self._inbox.put((worker, -1, chunk, error))
+            if len(group) > 1:
+                for chunk in group:
+                    self._send(worker, [chunk])
+            else:
+                self._inbox.put((worker, -1, group, error))
             return
-        worker.running[number] = (chunk, ref)
-        worker.taken += 1
+        worker.running[number] = (group, ref)
+        worker.taken += len(group)
         if worker.taken == self._limit:
             self._replace(worker)
-        inbox = self._inbox
-        api.ensure_engine().on_value(
-            ref, lambda value, error: inbox.put((worker, number, value, error))
-        )
+        api.ensure_engine().on_value(ref, partial(self._on_value, worker, number))
 
     def _replace(self, worker: _Worker) -> None:
         """Start another worker in the place of one that takes no more chunks."""
@@ -182,6 +222,33 @@ class Dispatcher:
         self._workers.append(_Worker(actor=self._create()))
         self._replaced += 1
 
+    # -- an engine's thread, which must not wait
+
+    def _on_value(
+        self, worker: _Worker, number: int, value: Any, error: BaseException | None
+    ) -> None:
+        if error is not None or not self._deliver_now(worker, number, value):
+            self._inbox.put((worker, number, value, error))
+
+    def _deliver_now(self, worker: _Worker, number: int, value: Any) -> bool:
+        """Deliver outcomes if that takes no time: this saves a switch of threads."""
+        if self._queue or not self._inbox.empty() or not self._lock.acquire(blocking=False):
+            return False
+        try:
+            group, _ = worker.running.get(number, ((), None))
+            if self._queue or worker.is_retiring or any(c.sink.has_callback for c in group):
+                return False
+            if not self._delivery.acquire(blocking=False):
+                return False
+            try:
+                for chunk, outcome in self._received((worker, number, value, None)):
+                    self._deliver(chunk, outcome)
+            finally:
+                self._delivery.release()
+            return True
+        finally:
+            self._lock.release()
+
     # -- the dispatcher's thread
 
     def _receive(self) -> None:
@@ -190,32 +257,37 @@ class Dispatcher:
             while not self._inbox.empty():  # together, because calls are cheaper in groups
                 messages.append(self._inbox.get())
             with self._lock:
-                outcomes = [self._received(message) for message in messages if message is not _End]
+                outcomes = [
+                    outcome
+                    for message in messages
+                    if message is not _End
+                    for outcome in self._received(message)
+                ]
                 self._dispatch()
-            for outcome in outcomes:
-                if outcome is not None:
-                    self._deliver(*outcome)
+            for chunk, outcome in outcomes:
+                self._deliver(chunk, outcome)
             if messages[-1] is _End:
                 return
             del messages, outcomes  # values of the user
 
-    def _received(self, message: _Message) -> tuple[Chunk, Outcome] | None:
+    def _received(self, message: _Message) -> list[tuple[Chunk, Outcome]]:
         worker, number, value, error = message
         if number == -1:
-            return value, Outcome(failure=error)
-        chunk, _ = worker.running.pop(number, (None, None))
-        if chunk is None or self._ended:  # `end` delivers its failure
-            return None
+            return [(chunk, Outcome(failure=error)) for chunk in value]
+        group, _ = worker.running.pop(number, ((), None))
+        if self._ended:  # `end` has delivered failures
+            return []
         if error is None:
-            values, errors, chunk.function.timing.chunk_s = value
-            outcome = outcome_of(values, errors)
+            packed, chunk_s = value
+            group[0].function.timing.add(chunk_s)
+            outcomes = [outcome_of(each) for each in packed]
         else:
-            outcome = Outcome(failure=error)
+            outcomes = [Outcome(failure=error)] * len(group)
             self._after_failure(worker, error)
         if worker.is_retiring and not worker.running:
             self._retiring.discard(worker)
             worker.actor = None  # the last handle
-        return chunk, outcome
+        return list(zip(group, outcomes, strict=True))
 
     def _after_failure(self, worker: _Worker, error: BaseException) -> None:
         if isinstance(error, RayActorError) and worker in self._workers and not self._ended:

@@ -101,8 +101,14 @@ class Pool:
         standard library's name.
         """
         self._check_running()
-        result = AsyncResult(1, single=True, callback=callback, error_callback=error_callback)
-        items = [(tuple(args or ()), dict(kwargs or kwds or {}))]
+        result = AsyncResult(
+            1,
+            single=True,
+            wait_in_engine=self._dispatcher.wait_in_engine,
+            callback=callback,
+            error_callback=error_callback,
+        )
+        items = [tuple(args or ()), dict(kwargs or kwds or {})]
         function = Function(func, repeated=False)
         self._dispatcher.submit([Chunk(result, 0, function, "apply", items)])
         return result
@@ -219,7 +225,11 @@ class Pool:
         items = iterable if isinstance(iterable, (list, tuple)) else list(iterable)
         chunks = list(split(items, self._chunk_size(chunksize, len(items))))
         result = AsyncResult(
-            len(chunks), single=False, callback=callback, error_callback=error_callback
+            len(chunks),
+            single=False,
+            wait_in_engine=self._dispatcher.wait_in_engine,
+            callback=callback,
+            error_callback=error_callback,
         )
         function = Function(func, repeated=len(chunks) > 1)
         self._dispatcher.submit(

@@ -28,12 +28,14 @@ class AsyncResult:
         chunks: int,
         *,
         single: bool,
+        wait_in_engine: Callable[[AsyncResult, float | None], None] | None = None,
         callback: Callback | None = None,
         error_callback: Callback | None = None,
     ) -> None:
         self._outcomes: list[Outcome | None] = [None] * chunks
         self._missing = chunks
         self._single = single
+        self._wait_in_engine = wait_in_engine
         self._callback = callback
         self._error_callback = error_callback
         self._done = threading.Event()
@@ -47,7 +49,8 @@ class AsyncResult:
             multiprocessing.TimeoutError: It was not complete within `timeout` seconds.
             Exception: The exception of the first item that raised.
         """
-        if not self._done.wait(timeout):
+        self.wait(timeout)
+        if not self._done.is_set():
             raise multiprocessing.TimeoutError(
                 f"The result of the pool was not complete within {timeout} s: {self._missing} of "
                 f"{len(self._outcomes)} chunks are missing. Increase `timeout`, or omit it."
@@ -59,7 +62,11 @@ class AsyncResult:
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait until the result is complete, at most `timeout` seconds."""
-        self._done.wait(timeout)
+        started = time.monotonic()
+        if self._wait_in_engine is not None and not self._done.is_set():
+            self._wait_in_engine(self, timeout)
+        left = None if timeout is None else max(0.0, started + timeout - time.monotonic())
+        self._done.wait(left)
 
     def ready(self) -> bool:
         """Return True if the result is complete."""
@@ -72,6 +79,11 @@ class AsyncResult:
                 f"{self!r} is not ready: call `successful` after `wait`, or if `ready()` is True."
             )
         return self._error is None
+
+    @property
+    def has_callback(self) -> bool:
+        """True if `deliver` runs functions of the user."""
+        return self._callback is not None or self._error_callback is not None
 
     def deliver(self, index: int, outcome: Outcome) -> None:
         """Take the outcome of chunk `index`."""
@@ -138,6 +150,8 @@ class PoolIterator(Iterator[Any]):
         if error is not None:
             raise error
         return value
+
+    has_callback = False
 
     def deliver(self, index: int, outcome: Outcome) -> None:
         """Take the outcome of chunk `index`."""
