@@ -23,7 +23,8 @@ from syncline.serve.exceptions import (
     ReplicaUnavailableError,
     RequestCancelledError,
 )
-from syncline.serve.routing.link import Link, RequestTimeoutError
+from syncline.serve.routing.link import Link, LoopLink, RequestTimeoutError
+from syncline.serve.routing.loop_reader import LoopReader
 from syncline.serve.routing.router import Call
 from syncline.serve.routing.thread_link import ThreadLink
 from syncline.serve.wire import shared_values
@@ -212,7 +213,7 @@ class HandleCall(Call):
             else:
                 loop.call_soon_threadsafe(settle)
 
-        reader = self._link.reader(loop) if isinstance(self._link, ThreadLink) else None
+        reader = _reader(self._link, loop)
         if reader is not None:
             reader.enter()
         try:
@@ -414,6 +415,13 @@ class DeploymentBroadcastResponse:
             return await asyncio.wait_for(values(), timeout_s)
         except asyncio.TimeoutError:
             raise TimeoutError(f"not all replicas answered within {timeout_s} s") from None
+
+
+def _reader(link: Link, loop: asyncio.AbstractEventLoop) -> LoopReader | LoopLink | None:
+    """Return the object that reads answers on this loop; None if another thread does."""
+    if isinstance(link, ThreadLink):
+        return link.reader(loop)
+    return link if isinstance(link, LoopLink) and link.loop is loop else None
 
 
 def check_not_on_loop(what: str, instead: str) -> None:

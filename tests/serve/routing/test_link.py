@@ -430,3 +430,29 @@ def test_a_process_without_the_key_is_refused(network):
         assert not replica.frames
 
     network(test)
+
+
+class RecordingSpinner:
+    def __init__(self):
+        self.events = []
+
+    def start(self):
+        self.events.append("start")
+
+    def stop(self):
+        self.events.append("stop")
+
+
+def test_a_loop_spins_for_the_answer_of_its_only_call(network):
+    async def test(net):
+        spinner = net.link._spinner = RecordingSpinner()
+        await net.replica("a")
+        net.publish("a")
+        net.submit()
+        net.link.enter()
+        net.submit()
+        net.link.enter()  # the other call needs the processor
+        net.link.leave()
+        assert spinner.events == ["start", "stop"]
+
+    network(test)

@@ -34,6 +34,7 @@ from syncline.serve.routing.router import (
 from syncline.serve.wire import shared_values
 from syncline.serve.wire.connection import Hello, LoopConnection, connect
 from syncline.serve.wire.frames import Kind
+from syncline.serve.wire.loop_spinner import LoopSpinner
 from syncline.serve.wire.routes import DeploymentId, DeploymentRoute, ReplicaRoute, TableUpdate
 
 logger = logging.getLogger("syncline.serve")
@@ -548,7 +549,17 @@ class LoopLink(Link):
         """The loop; all methods are called on its thread."""
         self._hello = hello
         self._key = key
+        self._spinner = LoopSpinner(loop)
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def enter(self) -> None:
+        """Note that a coroutine of the loop begins to await an answer."""
+        if len(self._calls) == 1:  # others would find the processor busy
+            self._spinner.start()
+
+    def leave(self) -> None:
+        """Note that a coroutine no longer awaits an answer."""
+        self._spinner.stop()
 
     def run(self, action: Callable[[], object]) -> None:
         """Call `action` on the loop's thread; immediately if this is the thread."""
