@@ -13,6 +13,7 @@ import importlib.util
 import inspect
 import re
 import symtable
+import sys
 import warnings
 from pathlib import Path
 from types import ModuleType
@@ -94,10 +95,14 @@ def _look_up(name: str) -> object:
                 return missing  # a library or `__future__` feature that the module imports
         elif value is None:
             return None
-        elif not hasattr(value, part):
-            return missing
-        else:
+        elif hasattr(value, part):
             value = getattr(value, part)
+        else:
+            # `util.placement_group` is a function, and a module of the same name is behind it.
+            behind = sys.modules.get(ours(".".join(parts[: count - 1])))
+            if behind is None or not hasattr(behind, part):
+                return missing
+            value = getattr(behind, part)
     return value
 
 
