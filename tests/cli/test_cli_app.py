@@ -66,6 +66,8 @@ def test_every_command_has_json_but_those_that_hand_over_or_pass_text_on():
     assert without == {
         "start",
         "stop",
+        "run",
+        "warm",
         "up",
         "down",
         "exec",

@@ -76,7 +76,7 @@ def test_invalid_command_lines_exit_with_code_2(capsys):
     with pytest.raises(SystemExit) as ended:
         options.parse(["--nproc-per-nod3", "2", "x.py"])
     assert ended.value.code == 2
-    assert "usage: syncline run" in capsys.readouterr().err
+    assert "Usage: syncline run [OPTIONS]" in capsys.readouterr().err
 
 
 def test_help_lists_each_option_once(capsys):

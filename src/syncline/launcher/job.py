@@ -10,27 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from syncline.launcher import failure_text
-from syncline.launcher.agent_process import AgentProcess
 from syncline.launcher.run_observer import RunObserver
 from syncline.launcher.supervisor import Outcome, Supervisor
-from syncline.launcher.template import Template
-
-_OWN = frozenset({"name", "storage_path", "no_record", "no_warm", "hang_report_s"})
-"""Options that torch does not know."""
+from syncline.launcher.template import StartedAgent, Template
 
 
-def run(template: Template, given: argparse.Namespace, variables: dict[str, str]) -> int:
+def run(
+    template: Template, agent: StartedAgent, given: argparse.Namespace, variables: dict[str, str]
+) -> int:
     """Run the job of a command line, with these environment variables; return the exit code."""
     observer = RunObserver(given)
-    supervisor = Supervisor(template, observer, variables, _signals(given))
+    supervisor = Supervisor(template, agent, observer, variables, _signals(given))
     observer.stop = supervisor.stop
-    agent = AgentProcess(
-        options={name: value for name, value in vars(given).items() if name not in _OWN},
-        directory=os.getcwd(),
-        variables=variables,
-    )
     try:
-        outcome = supervisor.run(agent, observer.begin)
+        outcome = supervisor.run()
     except BaseException as error:
         observer.close("aborted", str(error) or type(error).__name__)
         raise

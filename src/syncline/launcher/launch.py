@@ -1,12 +1,14 @@
-"""`syncline run`: starts the template before anything else, because that takes longest."""
+"""`syncline run`: starts template and agent before anything else, because that takes longest."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from syncline import settings
 from syncline.launcher import options, warm
-from syncline.launcher.template import Template
+from syncline.launcher.agent_process import AgentProcess
+from syncline.launcher.template import Template, start_agent
 
 THREADS = "OMP_NUM_THREADS"
 
@@ -22,9 +24,13 @@ def main(arguments: Sequence[str]) -> int:
     template = None if given.no_warm else warm.connect(variables)
     if template is None:
         template = Template.start(variables)
+    agent = AgentProcess(
+        options=options.for_torch(given), directory=os.getcwd(), variables=variables
+    )
     try:
-        from syncline.launcher import job  # imported while the template imports torch
+        started = start_agent(template, agent)
+        from syncline.launcher import job  # imported while the agent starts
 
-        return job.run(template, given, variables)
+        return job.run(template, started, given, variables)
     finally:
         template.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from typing import Any
 
 from syncline import settings
 from syncline.launcher import slurm
@@ -61,8 +62,16 @@ _FLAGS: tuple[tuple[tuple[str, ...], str], ...] = (
 )
 
 
+_OWN = frozenset({"name", "storage_path", "no_record", "no_warm", "hang_report_s"})
+"""Options that torchrun does not have."""
+
+
 class _Help(argparse.RawDescriptionHelpFormatter):
     """Lists each option once, although each has two spellings."""
+
+    def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: Any = None) -> None:
+        """Begin as the help of the other commands."""
+        super().add_usage(usage, actions, groups, "Usage: ")
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         names = [name for name in action.option_strings if "_" not in name]
@@ -76,6 +85,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser."""
     found = argparse.ArgumentParser(
         prog="syncline run",
+        usage="%(prog)s [OPTIONS] SCRIPT|-m MODULE [ARGS]...",
         description=(
             "Run a script in several processes, as torchrun does, with torchrun's options.\n"
             "The output of each rank is in the run record: `syncline runs`, `syncline logs`."
@@ -183,6 +193,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     except ValueError as error:
         options.error(str(error))
     return found
+
+
+def for_torch(found: argparse.Namespace) -> dict[str, Any]:
+    """Return the values of torchrun's options."""
+    return {name: value for name, value in vars(found).items() if name not in _OWN}
 
 
 def worker_count(options: argparse.Namespace) -> int | None:

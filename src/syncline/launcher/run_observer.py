@@ -78,9 +78,6 @@ class RunObserver:
         self.path = ""
         """Path or URI of the record; empty without one."""
 
-    def begin(self) -> None:
-        """Do nothing yet: the first worker's request names the node."""
-
     # -- the supervisor's observer
 
     def log(self, request: StartRank) -> Sink | None:

@@ -9,17 +9,15 @@ from __future__ import annotations
 import os
 import selectors
 import signal
-import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 from syncline.core.embedded import fork_server_messages
 from syncline.core.embedded.fork_server_messages import WorkerEnded, WorkerStarted
-from syncline.core.embedded.program_server import Work
 from syncline.launcher.messages import AgentFailed, GroupFailed, RankEnded, RankStarted, StartRank
 from syncline.launcher.output import RankOutput, Sink
 from syncline.launcher.script_process import WorkerProcess
-from syncline.launcher.template import Template, standard_input
+from syncline.launcher.template import StartedAgent, Template, standard_input
 from syncline.records import dataclass
 
 TICK_S = 0.5
@@ -69,6 +67,7 @@ class Supervisor:
 
     Args:
         template: Starts the processes.
+        agent: The agent, which starts.
         observer: Follows the workers.
         variables: Environment variables of the job.
         signals: Signals that are passed to the agent.
@@ -77,6 +76,7 @@ class Supervisor:
     def __init__(
         self,
         template: Template,
+        agent: StartedAgent,
         observer: Observer,
         variables: Mapping[str, str],
         signals: tuple[signal.Signals, ...],
@@ -87,9 +87,9 @@ class Supervisor:
         self._signals = signals
         self._selector = selectors.DefaultSelector()
         template.register(self._selector)
-        self._channel, self._agent_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._channel = agent.channel
         self._selector.register(self._channel, selectors.EVENT_READ, self._channel)
-        self._agent: tuple[int, int | None] = (0, None)  # number, process id
+        self._agent: tuple[int, int | None] = (agent.number, None)  # with the process id
         self._exitcode: int | None = None
         self._starting: dict[int, tuple[StartRank, RankOutput]] = {}  # by number
         self._running: dict[int, RunningRank] = {}  # by number
@@ -99,19 +99,10 @@ class Supervisor:
         self._refused: AgentFailed | None = None
         self._pending: list[int] = []  # signals that came before the agent
 
-    def run(self, agent: Work, after_launch: Callable[[], None] = lambda: None) -> Outcome:
-        """Start the agent and serve until it has ended.
-
-        Args:
-            agent: Work of the agent's process; it gets the end of a channel.
-            after_launch: Called once while the agent starts.
-        """
-        others = (self._agent_end.fileno(),)
-        self._agent = self._template.launch(agent, (standard_input(), 1, 2), others), None
-        self._agent_end.close()
+    def run(self) -> Outcome:
+        """Serve until the agent has ended."""
         for number in self._signals:
             signal.signal(number, self._forward)
-        after_launch()
         while self._exitcode is None:
             for key, _ in self._selector.select(TICK_S):
                 self._serve(key)

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from syncline.core.embedded import fork_server_messages, program_server
 from syncline.core.embedded.program_server import Work
+from syncline.records import dataclass
 
 MODULES = ("torch", "syncline.launcher.torch_agent", "syncline.launcher.script_process")
 """Modules that it imports."""
@@ -74,6 +75,24 @@ class Template:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartedAgent:
+    """An agent that was asked for."""
+
+    number: int
+    """Number in notices of the template."""
+    channel: socket.socket
+    """The launcher's end of the connection to it."""
+
+
+def start_agent(template: Template, work: Work) -> StartedAgent:
+    """Ask for the agent; its work gets the other end of the channel."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        number = template.launch(work, (standard_input(), 1, 2), (theirs.fileno(),))
+    return StartedAgent(number=number, channel=ours)
 
 
 def standard_input() -> int:

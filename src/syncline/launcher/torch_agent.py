@@ -53,7 +53,6 @@ from syncline.launcher.messages import (
 ONE_NODE = "syncline-one-node"
 """Name of the rendezvous of a job on one node."""
 _LOCAL_ENDPOINTS = ("localhost:0", "127.0.0.1:0")
-_STORE_TIMEOUT_S = 60.0
 
 
 def run_agent(connection: socket.socket, values: dict[str, Any]) -> int:
@@ -123,7 +122,7 @@ def _failure(rank: int, failure: ProcessFailure) -> Failure:
 
 
 class OneNodeRendezvous(RendezvousHandler):
-    """Rendezvous of one node: a store on a free port, which lives as long as the agent."""
+    """Rendezvous of one node: a store on a free port for each start of the workers."""
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
@@ -144,11 +143,12 @@ class OneNodeRendezvous(RendezvousHandler):
         return settings.environment("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "0") != "1"
 
     def next_rendezvous(self) -> RendezvousInfo:
-        """Return the store; all restarts use the same one."""
-        if self._store is None:
-            self._store = TCPStore(
-                "localhost", 0, is_master=True, wait_for_workers=False, multi_tenant=True
-            )
+        """Return a new store: in one that had served before a restart, the workers would find the
+        addresses of their predecessors.
+        """
+        self._store = TCPStore(
+            "localhost", 0, is_master=True, wait_for_workers=False, multi_tenant=True
+        )
         port = self._store.port
         if not self.use_agent_store:
             with socket.socket() as probe:
