@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from syncline.core import runtime_env
-from syncline.core.runtime_env import RuntimeEnv, merge, normalize
+from syncline.core.runtime_env import RuntimeEnv, RuntimeEnvConfig, merge, normalize
 
 
 def test_the_normal_form_has_absolute_paths_and_nothing_empty(tmp_path, monkeypatch):
@@ -81,3 +81,16 @@ def test_applying_changes_variables_directory_and_import_path(tmp_path, monkeypa
     runtime_env.apply(env)
     assert (os.environ["ADDED"], os.getcwd()) == ("/base/more", str(tmp_path / "work"))
     assert sys.path[:2] == [str(tmp_path / "work"), str(tmp_path / "lib")]
+
+
+def test_config_of_the_setup_is_checked():
+    config = RuntimeEnvConfig(setup_timeout_seconds=5, log_files=["a.log"])
+    assert config == {"setup_timeout_seconds": 5, "eager_install": True, "log_files": ["a.log"]}
+    assert RuntimeEnv(config=RuntimeEnvConfig())["config"]["setup_timeout_seconds"] == 600
+    for seconds in (0, -2):
+        with pytest.raises(ValueError, match="-1 for no limit"):
+            RuntimeEnvConfig(setup_timeout_seconds=seconds)
+    with pytest.raises(TypeError, match="whole seconds"):
+        RuntimeEnvConfig(setup_timeout_seconds="5")
+    with pytest.raises(TypeError, match="True or False"):
+        RuntimeEnvConfig(eager_install=1)

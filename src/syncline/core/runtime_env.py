@@ -60,6 +60,43 @@ class RuntimeEnv(dict[str, Any]):
         return list(self.get("py_modules", ()))
 
 
+class RuntimeEnvConfig(dict[str, Any]):
+    """The field `config` of a `runtime_env` as a dict that is validated on creation.
+
+    A cluster uses it; on one machine it has no effect.
+    """
+
+    def __init__(
+        self,
+        setup_timeout_seconds: int = 600,
+        eager_install: bool = True,
+        log_files: Sequence[str] | None = None,
+    ) -> None:
+        """`setup_timeout_seconds`: limit of the installation, -1 for none; `eager_install`:
+        install when the program starts; `log_files`: files to show on Ray's dashboard.
+        """
+        if isinstance(setup_timeout_seconds, bool) or not isinstance(setup_timeout_seconds, int):
+            raise TypeError(
+                f"`setup_timeout_seconds={setup_timeout_seconds!r}` is a "
+                f"{type(setup_timeout_seconds).__name__}: give whole seconds, or -1 for no limit"
+            )
+        if setup_timeout_seconds < -1 or setup_timeout_seconds == 0:
+            raise ValueError(
+                f"`setup_timeout_seconds={setup_timeout_seconds}` is impossible: "
+                f"give 1 or more seconds, or -1 for no limit"
+            )
+        if not isinstance(eager_install, bool):
+            raise TypeError(
+                f"`eager_install={eager_install!r}` is a {type(eager_install).__name__}: "
+                f"give True or False"
+            )
+        super().__init__(
+            setup_timeout_seconds=setup_timeout_seconds,
+            eager_install=eager_install,
+            log_files=list(log_files or ()),
+        )
+
+
 def normalize(env: Env | None, *, may_install: bool = False) -> Env:
     """Return the normal form: absolute paths, no empty fields.
 
