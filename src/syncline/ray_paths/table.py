@@ -1,4 +1,4 @@
-"""The table: each path of Ray that is no file here, and the modules that define its names.
+"""The table: paths of Ray without a file of their own, and the modules that define their names.
 
 A row is path -> {module: names}. "name" keeps its name, "home:name" gets another one, and "*" means
 every public name of the module.
@@ -108,7 +108,9 @@ PATHS: Mapping[str, Rows] = {
     "services": _SERVICES,
     "state": _STATE,
     "train._internal.session": {"syncline.train.session": "current_session:get_session"},
-    "util.client": {"syncline.ray_paths.client": "RayAPIStub connect disconnect num_connected_contexts ray"},
+    "util.client": {
+        "syncline.ray_paths.client": "RayAPIStub connect disconnect num_connected_contexts ray"
+    },
     "util.client_connect": {"syncline.ray_paths.client": "connect disconnect"},
     "worker": _WORKER,
 }

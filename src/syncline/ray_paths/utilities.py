@@ -78,7 +78,7 @@ def build_address(host: str, port: int | str) -> str:
 
 
 def parse_address(address: str) -> tuple[str, str] | None:
-    """Return (host, port) of "host:port"; None if there is no port."""
+    """Return (host, port) of "host:port"; None without a port."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdecimal():
         return None

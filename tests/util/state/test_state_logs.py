@@ -65,7 +65,7 @@ def test_following_yields_new_lines(logs):
 
 def test_what_cannot_be_read_is_an_error(logs):
     for arguments, message in [
-        ({"filename": "nothing.out"}, "no log file"),
+        ({"filename": "nothing.out"}, "does not exist"),
         ({"filename": "../secret"}, "outside"),
         ({"node_id": "other", "filename": "worker-2.out"}, "this node"),
         ({"submission_id": "job"}, "get_job_logs"),

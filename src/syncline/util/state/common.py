@@ -55,7 +55,7 @@ class ListApiOptions:
     limit: int = DEFAULT_LIMIT
     """Number of rows."""
     timeout: int = DEFAULT_RPC_TIMEOUT
-    """Accepted; the engine answers at once."""
+    """Accepted without an effect: the engine answers immediately."""
     detail: bool = False
     """True: fill all columns."""
     filters: Filters | None = field(default_factory=list)
@@ -70,7 +70,7 @@ class GetApiOptions:
     """Options of the look-up of one row."""
 
     timeout: int = DEFAULT_RPC_TIMEOUT
-    """Accepted; the engine answers at once."""
+    """Accepted without an effect: the engine answers immediately."""
 
 
 @dataclass
@@ -78,7 +78,7 @@ class SummaryApiOptions:
     """Options of a summary."""
 
     timeout: int = DEFAULT_RPC_TIMEOUT
-    """Accepted; the engine answers at once."""
+    """Accepted without an effect: the engine answers immediately."""
     filters: Filters | None = field(default_factory=list)
     """Conditions that counted rows must meet."""
     summary_by: str | None = None

@@ -66,7 +66,7 @@ def get_log(
         encoding: None for bytes.
         filter_ansi_code: Remove codes of colors.
 
-    Raises RayStateApiException if there is no such file on this node.
+    Raises RayStateApiException if this node has no such file.
     """
     engine = _engine(address)
     directory = _directory(engine, node_id, node_ip)
@@ -83,7 +83,7 @@ def get_log(
         path = _file_of_worker(engine, directory, actor_id, task_id, pid, suffix)
     if not path.is_file():
         raise RayStateApiException(
-            f"there is no log file {path.name!r} in {directory}: a worker's file exists once it "
+            f"the log file {path.name!r} does not exist in {directory}: a worker's file exists once it "
             "has written something; `list_logs` names the files"
         )
     for chunk in _read(path, tail, follow, _interval or 0.5):
