@@ -83,8 +83,8 @@ def get_log(
         path = _file_of_worker(engine, directory, actor_id, task_id, pid, suffix)
     if not path.is_file():
         raise RayStateApiException(
-            f"the log file {path.name!r} does not exist in {directory}: a worker's file exists once it "
-            "has written something; `list_logs` names the files"
+            f"the log file {path.name!r} does not exist in {directory}: a worker's file exists "
+            "once it has written something; `list_logs` names the files"
         )
     for chunk in _read(path, tail, follow, _interval or 0.5):
         if encoding is None:
