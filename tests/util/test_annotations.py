@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -81,6 +83,16 @@ def test_periodic_keys_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [debug.log_once("a"), debug.log_once("a")] == [True, False]
     now[0] += 61
     assert debug.log_once("a")
+
+
+def test_submodule_is_not_hidden_by_a_future_import() -> None:
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", "import syncline.util as u; u.annotations.PublicAPI"],
+            check=False,
+        ).returncode
+        == 0
+    )
 
 
 def test_accelerators_have_rays_names() -> None:

@@ -9,8 +9,7 @@
 - `sgd`: the older training API
 """
 
-from __future__ import annotations
-
+# No `from __future__ import annotations`: it would hide the submodule of that name.
 import importlib
 import sys
 from typing import TYPE_CHECKING, Any
