@@ -55,8 +55,9 @@ def test_last_attempt_decides_about_the_state_of_a_task(hub: Hub) -> None:
 def test_failure_names_its_kind_and_a_forgotten_one_is_still_a_failure(hub: Hub) -> None:
     hub.tasks.timeline.extend([("f", 5, 1.0, 2.0, 7, 0, True), ("f", 5, 1.0, 2.0, 8, 0, True)])
     hub.tasks.failures.append(Failure(8, "f", 0, error(ValueError("no"))))
+    hub.tasks.failures.append(Failure(9, "f", 0, b""))  # its error is too large to keep
     kinds = {row["task_id"][-1]: (row["state"], row["error_message"]) for row in rows(hub, "tasks")}
-    assert kinds == {"7": ("FAILED", None), "8": ("FAILED", "no")}
+    assert kinds == {"7": ("FAILED", None), "8": ("FAILED", "no"), "9": ("FAILED", None)}
 
 
 @pytest.mark.parametrize(

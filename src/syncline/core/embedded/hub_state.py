@@ -349,6 +349,8 @@ class HubState:
 
 
 def _failed(row: StateRow, failure: Failure) -> StateRow:
+    if not failure.error:
+        return {**row, "state": "FAILED", "error_type": "TASK_EXECUTION_EXCEPTION"}
     error = serialization.unpack_error(failure.error)
     kind = next((name for cls, name in _ERROR_TYPES if isinstance(error, cls)), "TASK_FAILED")
     text: Any = error.traceback_str if isinstance(error, RayTaskError) else str(error)

@@ -31,6 +31,8 @@ BUSY_TASKS = 4
 """Number of tasks ahead above which a message waits until the worker sends one."""
 TIMELINE_EVENTS = 20_000
 FAILURES_KEPT = 1000
+ERROR_BYTES_KEPT = 16_384
+"""Size of a pickled error above which only the fact stays listed."""
 FORCE_S = 1.0
 """Seconds for a worker to end a task without a kill after `cancel(force=True)`."""
 
@@ -49,7 +51,7 @@ class Failure(NamedTuple):
     """The name of the function or method."""
     actor_id: int
     error: bytes
-    """The pickled exception."""
+    """The pickled exception; empty if it is large."""
 
 
 class ActorCalls(Protocol):
@@ -238,7 +240,8 @@ class TaskTable:
     def _note_failure(self, task: Task, error: bytes) -> None:
         definition = task.definition
         name = task.method if definition is None else definition.spec.name
-        self.failures.append(Failure(task.id, name, task.actor_id, error))
+        kept = error if len(error) <= ERROR_BYTES_KEPT else b""
+        self.failures.append(Failure(task.id, name, task.actor_id, kept))
 
     def _fail_unsent(self, task: Task, error: Value) -> None:
         """Fail a task that no worker has; calls of an actor that waited for it may go."""
