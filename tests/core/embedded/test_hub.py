@@ -102,3 +102,24 @@ def test_calls_that_end_after_their_actor_has_left_are_ignored(hub: Hub) -> None
     hub.handle(process, (m.RETIRE, "exit_actor"))
     hub.handle(process, (m.DONE, 10, [m.NONE_VALUE], None, False, 0.0, 1.0))
     assert process.stop_reason
+
+
+@pytest.mark.parametrize("detached", [False, True])
+def test_actors_that_ended_are_forgotten_with_their_last_handle(hub: Hub, detached: bool) -> None:
+    spec = m.ActorSpec(
+        class_id=1, class_name="A", placement=(), resources=(), group=None,
+        captures=False, environment="", name="a", namespace="", detached=detached,
+        get_if_exists=False,
+        max_restarts=0, max_task_retries=0, max_concurrency=1, max_pending_calls=-1,
+        concurrency_groups=(), is_async=False, record=b"", methods=(),
+    )  # fmt: skip
+    hub.workers = SimpleNamespace(kill=lambda number: None)  # type: ignore[assignment]
+    hub.processes[7] = Process(7, None, environment="", ready=True)
+    hub.code[1] = b""
+    hub.apply(hub.scheduler.worker_ready(7, ""))
+    hub.actors.create(hub.driver, 5, spec, m.NONE_VALUE, (), ())
+    hub.actors.kill(5, no_restart=True)
+    assert list(hub.actors.actors) == [5]
+    hub.objects.release([5])
+    assert not hub.actors.actors
+    assert 5 not in hub.objects.entries

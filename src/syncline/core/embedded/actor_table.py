@@ -425,6 +425,8 @@ class ActorTable:
         hub.objects.release(actor.held_refs)
         actor.held_refs = ()
         hub.apply(hub.scheduler.release_actor(actor.id))
+        if actor.spec.detached:
+            hub.objects.release((actor.id,))  # what kept it alive without a handle
         if actor.id not in hub.objects.entries:
             self.actors.pop(actor.id, None)
 
