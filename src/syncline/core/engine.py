@@ -364,6 +364,21 @@ class Engine(ABC):
         processes may read it. A cluster only warns: Ray cannot do it.
         """
 
+    def object_locations(self, refs: Sequence[AnyRef]) -> list[Row]:
+        """Return, for each reference, `node_ids` that have its value, `object_size` in bytes and
+        `did_spill`.
+        """
+        here = self.runtime_info().node_id
+        found = [self.state("objects", [("object_id", "=", ref.hex())], 1).rows for ref in refs]
+        return [
+            {
+                "node_ids": [here] if rows and rows[0]["task_status"] == "FINISHED" else [],
+                "object_size": rows[0]["object_size"] if rows else None,
+                "did_spill": False,
+            }
+            for rows in found
+        ]
+
     # -- placement groups
 
     @abstractmethod

@@ -11,5 +11,5 @@ modules that programs with type hints import are files instead: `actor`, `except
 - `worker` (`ray._private.worker`), `state` (`ray._private.state`), `client` (`ray.util.client`,
   `ray.client`), `autoscaler` (`ray.autoscaler.sdk`), `utilities` (`ray._private.utils`,
   `ray._private.services` and others), `constants` (`ray._private.ray_constants`), `job_config`,
-  `waiting` (`ray._private.test_utils`).
+  `locations` (`ray.experimental`), `waiting` (`ray._private.test_utils`).
 """

@@ -59,6 +59,9 @@ _NETWORK: Rows = {"syncline.ray_paths.utilities": "build_address find_free_port 
 _CLIENT: Rows = {"syncline.ray_paths.client": "ClientBuilder client"}
 _SERVICES: Rows = {"syncline.ray_paths.utilities": "get_node_instance_id get_node_ip_address"}
 _CONSTANTS: Rows = {"syncline.ray_paths.constants": "*"}
+_LOCATIONS: Rows = {
+    "syncline.ray_paths.locations": "get_local_object_locations get_object_locations"
+}
 _FREE: Rows = {"syncline.ray_paths.utilities": "free"}
 
 PATHS: Mapping[str, Rows] = {
@@ -95,6 +98,8 @@ PATHS: Mapping[str, Rows] = {
     "experimental.compiled_dag_ref": {
         "syncline.core.refs": "ObjectRef:CompiledDAGFuture ObjectRef:CompiledDAGRef"
     },
+    "experimental": _LOCATIONS,
+    "experimental.locations": _LOCATIONS,
     "experimental.multiprocessing": {"syncline.util.multiprocessing": "Pool"},
     "experimental.queue": {"syncline.util.queue": "Empty Full Queue"},
     "experimental.state": {},

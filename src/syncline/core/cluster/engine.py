@@ -399,6 +399,12 @@ class ClusterEngine(Engine):
             "last reference is gone: drop the references, for example with `del`"
         )
 
+    def object_locations(self, refs: Sequence[AnyRef]) -> list[Row]:
+        self._connection.check()
+        wanted = [ray_ref(ref) for ref in refs]
+        found = ray.experimental.get_object_locations(wanted)
+        return [dict(found[ref]) for ref in wanted]
+
     # -- placement groups
 
     def create_placement_group(

@@ -169,6 +169,16 @@ class StateApi(Suite):
         assert rows[0].type == "DRIVER"
         assert state_api.summarize_objects()["cluster"]["total_objects"] >= 1
 
+    def test_values_are_located(self, tmp_path: Path) -> None:
+        here = syncline.get_runtime_context().get_node_id()
+        value, pending = syncline.put(bytes(300_000)), wait_for.remote(str(tmp_path / "stop"))
+        found = syncline.experimental.get_object_locations([value, pending])
+        assert found[value]["node_ids"] == [here]
+        assert found[value]["object_size"] >= 300_000
+        assert found[pending]["node_ids"] == []
+        (tmp_path / "stop").touch()
+        get(pending)
+
     def test_lists_are_limited_and_filters_checked(self) -> None:
         get([one.options(name="state-many").remote() for _ in range(3)])
         eventually(lambda: len(_named("state-many")) == 3)
