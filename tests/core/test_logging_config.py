@@ -68,3 +68,20 @@ def test_wrong_values_are_refused(monkeypatch):
         LoggingConfig(additional_log_standard_attrs=["nothing"])
     with running_fake_engine(monkeypatch), pytest.raises(TypeError, match="LoggingConfig"):
         syncline.init(logging_config={"encoding": "JSON"})
+
+
+@pytest.mark.processes
+def test_workers_write_records_in_the_same_format(capfd, root):
+    @syncline.remote(name="speaks")
+    def speak():
+        logging.getLogger("library").info("five rows", extra={"rows": 5})
+
+    syncline.init(num_cpus=1, logging_config=syncline.LoggingConfig(encoding="JSON"))
+    try:
+        syncline.get(speak.remote())
+        job_id = syncline.get_runtime_context().get_job_id()
+    finally:
+        syncline.shutdown()
+    lines = [line for line in capfd.readouterr().err.splitlines() if "five rows" in line]
+    row = json.loads(lines[0][lines[0].index("{") :])
+    assert (row["rows"], row["task_name"], row["job_id"]) == (5, "speaks", job_id)
