@@ -100,7 +100,7 @@ def test_missing_names_say_what_to_use(run: Run) -> None:
                 exec(statement)
             except (ImportError, AttributeError) as error:
                 print(type(error).__name__, error)
-        from ray.util import spark
+        from ray.util.queue import nothing_like_it
     """
     done = run(text)
     assert done.returncode == 1
@@ -112,8 +112,8 @@ def test_missing_names_say_what_to_use(run: Run) -> None:
     assert own.endswith("`ray.settings`")
     assert attribute.endswith("`ray.settings`")
     assert unknown_attribute.endswith("`ray.nothing_like_it`")
-    assert "ImportError: cannot import name 'spark'" in done.stderr
-    assert "keep this part on Ray" in done.stderr
+    assert "ImportError: cannot import name 'nothing_like_it'" in done.stderr
+    assert "no counterpart of `ray.util.queue.nothing_like_it`" in done.stderr
     assert "as_ray/program.py" not in done.stderr  # only frames of the program
 
 

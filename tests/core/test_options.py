@@ -106,6 +106,8 @@ def test_older_placement_group_options_become_a_strategy():
     assert options.scheduling_strategy == PlacementGroupSchedulingStrategy(group, 1)
     assert options.placement_group == group
     assert updated(TaskOptions(), {"placement_group": "default"}).placement_group is None
+    strategy = PlacementGroupSchedulingStrategy("default")
+    assert updated(TaskOptions(), {"scheduling_strategy": strategy}) == TaskOptions()
     with pytest.raises(ValueError, match="only `scheduling_strategy`"):
         updated(TaskOptions(), {"placement_group": group, "scheduling_strategy": "SPREAD"})
 

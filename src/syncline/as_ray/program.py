@@ -18,7 +18,7 @@ from io import open_code
 from types import CodeType, ModuleType
 
 from syncline.as_ray.imports import install
-from syncline.as_ray.names import OURS, RAY, advice
+from syncline.as_ray.names import OURS, RAY, advice, counterpart
 
 USAGE = """\
 usage: python -m syncline.as_ray SCRIPT [ARGUMENT...]
@@ -141,4 +141,6 @@ def _explain(error: Exception) -> None:
         return
     name, module = match.groups()
     dotted = RAY + module.removeprefix(OURS).removeprefix(RAY) + "." + name
+    if counterpart(dotted) is None:  # an import within syncline
+        return
     error.msg = f"{error.msg}. {advice(dotted)}"

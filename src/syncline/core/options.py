@@ -328,6 +328,9 @@ def _translate_placement_group(given: dict[str, Any]) -> None:
     group = given.pop("placement_group", None)
     index = given.pop("placement_group_bundle_index", -1)
     capture = given.pop("placement_group_capture_child_tasks", None)
+    strategy = given.get("scheduling_strategy")
+    if isinstance(strategy, PlacementGroupSchedulingStrategy) and strategy.is_default:
+        given["scheduling_strategy"] = "DEFAULT"
     if group is None or group == "default":
         return
     if given.get("scheduling_strategy") is not None:

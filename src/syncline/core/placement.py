@@ -101,7 +101,7 @@ class PlacementGroupSchedulingStrategy:
     """Run inside a placement group."""
 
     placement_group: PlacementGroup
-    """The group."""
+    """The group; Ray's text "default" is the same as no strategy."""
     placement_group_bundle_index: int = -1
     """Index of the bundle; -1: any that has room."""
     placement_group_capture_child_tasks: bool | None = None
@@ -109,6 +109,8 @@ class PlacementGroupSchedulingStrategy:
 
     def __post_init__(self) -> None:
         group, index = self.placement_group, self.placement_group_bundle_index
+        if self.is_default:
+            return
         if not isinstance(group, PlacementGroup):
             raise TypeError(
                 f"`placement_group` is a {type(group).__name__}, not a placement group: "
@@ -119,6 +121,12 @@ class PlacementGroupSchedulingStrategy:
                 f"`placement_group_bundle_index={index}` is out of range: the group has "
                 f"{group.bundle_count} bundles; use 0 to {group.bundle_count - 1}, or -1 for any"
             )
+
+    @property
+    def is_default(self) -> bool:
+        """True if the strategy is that of tasks without one."""
+        group: object = self.placement_group
+        return group == "default"
 
 
 @dataclass(frozen=True)

@@ -85,8 +85,9 @@ def test_remedies_are_for_missing_names_only() -> None:
 
 
 def test_longest_prefix_with_a_remedy_applies() -> None:
-    remedy = remedies.remedy("ray.data.llm.vLLMEngineProcessorConfig")
-    assert remedy == remedies.REMEDIES["ray.data.llm"]
+    remedy = remedies.remedy("ray.serve.llm.LLMServer")
+    assert remedy == remedies.REMEDIES["ray.serve.llm"]
+    assert remedies.remedy("ray.tune.utils.nothing") == remedies.PARTS["ray.tune.utils"]
     assert remedies.remedy("ray.tune.nothing") is None
 
 
