@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import multiprocessing
 import os
@@ -75,6 +76,12 @@ class ProcessPools(Suite):
     def test_imap_reads_an_endless_iterable_as_results_are_taken(self, pool: Pool) -> None:
         results = pool.imap(_square, itertools.count())
         assert [next(results) for _ in range(5)] == [0, 1, 4, 9, 16]
+
+    def test_results_keep_their_pool_alive(self) -> None:
+        results = Pool(1).imap(_square, range(3))
+        later = Pool(1).map_async(_square, range(3))
+        gc.collect()
+        assert list(results) == later.get(timeout=60) == [0, 1, 4]
 
     def test_exceptions_are_those_of_the_function(self, pool: Pool) -> None:
         with pytest.raises(ZeroDivisionError) as caught:

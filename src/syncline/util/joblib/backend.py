@@ -19,6 +19,8 @@ from syncline.util.multiprocessing import AsyncResult, Pool
 
 SHARED_BYTES = 1_000_000
 """Arrays and tables of this size are stored once, instead of being sent with each call."""
+REMEMBERED = 16
+"""Stored arguments that are remembered; calls that were submitted keep theirs."""
 
 
 class SynclineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]  # no hints
@@ -110,6 +112,8 @@ class SynclineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
             return value
         known = self._shared.get(id(value))
         if known is None:  # the value stays alive, so that its id is not reused
+            if len(self._shared) >= REMEMBERED:
+                del self._shared[next(iter(self._shared))]
             known = self._shared[id(value)] = (value, api.put(value))
         return _Stored(known[1])
 

@@ -114,6 +114,12 @@ class Chunk(NamedTuple):
     spread: Spread
     items: Sequence[Any]
 
+    def may_join(self, other: Chunk) -> bool:
+        """Return True if both chunks may travel together: they call the same function."""
+        mine, others = self.function, other.function
+        is_same = mine is others or (type(mine.sent) is bytes and mine.sent == others.sent)
+        return is_same and self.spread == other.spread
+
 
 def split(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
     """Yield lists of `size` items; the last may be shorter."""

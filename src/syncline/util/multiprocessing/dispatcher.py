@@ -26,7 +26,7 @@ from typing import Any
 
 from syncline.core import api, lifecycle
 from syncline.exceptions import RayActorError
-from syncline.util.multiprocessing.chunks import Chunk, Outcome, Sink, outcome_of
+from syncline.util.multiprocessing.chunks import Chunk, Function, Outcome, Sink, outcome_of
 
 logger = logging.getLogger("syncline")
 
@@ -63,6 +63,11 @@ class PoolStatistics:
     """Chunks that wait for a worker."""
     running: int
     """Chunks that workers have."""
+
+
+def group_size(function: Function) -> int:
+    """Return how many chunks of a function may travel together: 1 if they are long, or unknown."""
+    return max(1, min(LARGEST_GROUP, int(GROUP_S / max(function.timing.chunk_s, 1e-6))))
 
 
 _Message = tuple[_Worker, int, Any, BaseException | None]
@@ -181,7 +186,7 @@ class Dispatcher:
     def _dispatch(self) -> None:
         while self._queue:
             function = self._queue[0].function
-            size = min(LARGEST_GROUP, int(GROUP_S / max(function.timing.chunk_s, 1e-6)))
+            size = group_size(function)
             worker = min(self._workers, key=lambda each: len(each.running), default=None)
             most = GROUPS_PER_WORKER if size > 1 else 1
             if worker is None or len(worker.running) >= most:
@@ -191,7 +196,7 @@ class Dispatcher:
             if self._limit is not None:
                 size = min(size, self._limit - worker.taken)
             group = [self._queue.popleft()]
-            while len(group) < size and self._queue[0].function is function:
+            while len(group) < size and self._queue[0].may_join(group[0]):
                 group.append(self._queue.popleft())
             self._send(worker, group)
 

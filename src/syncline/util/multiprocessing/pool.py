@@ -19,7 +19,7 @@ from syncline.util.multiprocessing.chunks import (
     default_chunk_size,
     split,
 )
-from syncline.util.multiprocessing.dispatcher import Dispatcher, PoolStatistics
+from syncline.util.multiprocessing.dispatcher import Dispatcher, PoolStatistics, group_size
 from syncline.util.multiprocessing.results import AsyncResult, Callback, PoolIterator
 
 logger = logging.getLogger("syncline")
@@ -104,7 +104,7 @@ class Pool:
         result = AsyncResult(
             1,
             single=True,
-            wait_in_engine=self._dispatcher.wait_in_engine,
+            wait_in_engine=self._wait_in_engine,
             callback=callback,
             error_callback=error_callback,
         )
@@ -227,7 +227,7 @@ class Pool:
         result = AsyncResult(
             len(chunks),
             single=False,
-            wait_in_engine=self._dispatcher.wait_in_engine,
+            wait_in_engine=self._wait_in_engine,
             callback=callback,
             error_callback=error_callback,
         )
@@ -251,17 +251,27 @@ class Pool:
             chunksize = default_chunk_size(len(iterable), self._processes)
         chunks = split(iterable, self._chunk_size(chunksize, 0))
         function = Function(func, repeated=True)
-        dispatcher = self._dispatcher
 
-        def submit_next(index: int) -> bool:
-            chunk = next(chunks, None)
-            if chunk is not None:
-                dispatcher.submit([Chunk(iterator, index, function, "one", chunk)])
-            return chunk is not None
+        def read(number: int) -> Chunk | None:
+            items = next(chunks, None)
+            return None if items is None else Chunk(iterator, number, function, "one", items)
 
-        iterator = PoolIterator(ordered=ordered, submit_next=submit_next, ahead=2 * self._processes)
+        # The iterator keeps the pool alive, by `submit`.
+        iterator = PoolIterator(
+            ordered=ordered,
+            read=read,
+            submit=self._submit,
+            ahead=lambda: 2 * self._processes * group_size(function),
+        )
         iterator.submit_ahead()
         return iterator
+
+    def _submit(self, chunks: list[Chunk]) -> None:
+        self._dispatcher.submit(chunks)
+
+    def _wait_in_engine(self, result: AsyncResult, timeout_s: float | None) -> None:
+        # A method of the pool, so that results keep the pool alive.
+        self._dispatcher.wait_in_engine(result, timeout_s)
 
     def _chunk_size(self, chunksize: int | None, items: int) -> int:
         if chunksize is None:

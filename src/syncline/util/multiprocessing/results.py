@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from syncline.util.multiprocessing.chunks import Outcome
+from syncline.util.multiprocessing.chunks import Chunk, Outcome
 
 logger = logging.getLogger("syncline")
 
@@ -63,8 +63,9 @@ class AsyncResult:
     def wait(self, timeout: float | None = None) -> None:
         """Wait until the result is complete, at most `timeout` seconds."""
         started = time.monotonic()
-        if self._wait_in_engine is not None and not self._done.is_set():
-            self._wait_in_engine(self, timeout)
+        wait_in_engine = self._wait_in_engine
+        if wait_in_engine is not None and not self._done.is_set():
+            wait_in_engine(self, timeout)
         left = None if timeout is None else max(0.0, started + timeout - time.monotonic())
         self._done.wait(left)
 
@@ -105,6 +106,7 @@ class AsyncResult:
         except Exception:  # it would end the thread that all results share
             logger.exception("A callback of a pool raised an exception; the result is not changed.")
         finally:
+            self._wait_in_engine = None  # it keeps the pool alive
             self._done.set()
 
 
@@ -115,14 +117,22 @@ class PoolIterator(Iterator[Any]):
 
     Args:
         ordered: Yield results in the order of the items.
-        submit_next: Submits the next chunk under the given index; returns False at the end of the
-            items. Runs in the thread that takes results.
-        ahead: Largest number of chunks whose results were not taken.
+        read: Returns the next chunk, with this number; None at the end of the items.
+        submit: Submits chunks. Like `read`, it runs in the thread that takes results.
+        ahead: Returns the largest number of chunks whose results were not taken.
     """
 
-    def __init__(self, *, ordered: bool, submit_next: Callable[[int], bool], ahead: int) -> None:
+    def __init__(
+        self,
+        *,
+        ordered: bool,
+        read: Callable[[int], Chunk | None],
+        submit: Callable[[list[Chunk]], None],
+        ahead: Callable[[], int],
+    ) -> None:
         self._ordered = ordered
-        self._submit_next = submit_next
+        self._read = read
+        self._submit = submit
         self._ahead = ahead
         self._submitted = 0
         self._taken = 0
@@ -161,9 +171,18 @@ class PoolIterator(Iterator[Any]):
 
     def submit_ahead(self) -> None:
         """Submit chunks until enough are ahead of the results that were taken."""
-        while not self._at_end and self._submitted - self._taken < self._ahead:
-            self._at_end = not self._submit_next(self._submitted)
-            self._submitted += not self._at_end
+        room = self._ahead() - (self._submitted - self._taken)
+        if self._at_end or room < self._ahead() // 4:  # together, because short chunks form groups
+            return
+        chunks: list[Chunk] = []
+        for _ in range(room):
+            chunk = self._read(self._submitted)
+            if chunk is None:
+                self._at_end = True
+                break
+            chunks.append(chunk)
+            self._submitted += 1
+        self._submit(chunks)
 
     def _next_outcome(self, timeout: float | None) -> Iterator[tuple[Any, BaseException | None]]:
         if self._taken == self._submitted:
