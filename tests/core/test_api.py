@@ -29,6 +29,12 @@ def test_get_of_one_and_of_many(engine):
     assert syncline.get([]) == []
 
 
+def test_put_between_gpus_is_refused_with_advice(engine):
+    with pytest.raises(ValueError, match=r"torch\.distributed"):
+        syncline.put(1, _tensor_transport="nixl")
+    assert syncline.get(syncline.put(1, _owner=None, _tensor_transport="object_store")) == 1
+
+
 def test_get_returns_a_generator_unchanged(engine):
     generator = syncline.ObjectRefGenerator(5)
     assert syncline.get(generator) is generator

@@ -19,6 +19,7 @@ from syncline.core.lifecycle import InitContext, ensure_engine, init, is_initial
 from syncline.core.refs import AnyGenerator, AnyRef, ObjectRef, ObjectRefGenerator
 from syncline.core.remote import ActorClass, ActorHandle, RemoteFunction, method, remote
 from syncline.core.tracebacks import forget_engine
+from syncline.suggestions import DIRECT_TRANSPORT
 
 __all__ = [
     "ActorClass",
@@ -52,6 +53,9 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+_TRANSPORTS = (None, "object_store", "OBJECT_STORE")
+"""Values of Ray's option `_tensor_transport` without an effect."""
 
 
 @overload
@@ -91,9 +95,15 @@ def get(
 def put(value: T, **_ignored: object) -> ObjectRef[T]:
     """Store a copy of `value` and return a reference to it.
 
-    Raises TypeError for a reference, and for a value that cannot be pickled.
+    Raises TypeError for a reference, and for a value that cannot be pickled; ValueError for a
+    `_tensor_transport` between GPUs.
     """
     try:
+        if _ignored and _ignored.get("_tensor_transport") not in _TRANSPORTS:
+            raise ValueError(
+                f"`_tensor_transport={_ignored['_tensor_transport']!r}` is not supported. "
+                f"{DIRECT_TRANSPORT}"
+            )
         if isinstance(value, (ObjectRef, ObjectRefGenerator)):
             raise TypeError(
                 f"`put` got {value!r}, which is already a reference: pass it on as it is, "
