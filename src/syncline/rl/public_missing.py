@@ -1,4 +1,4 @@
-"""Names of RLlib 2.60 without a counterpart here: data of `public_retired`."""
+"""Names of RLlib 2.60 without a counterpart in syncline; data of `public_retired`."""
 
 from __future__ import annotations
 

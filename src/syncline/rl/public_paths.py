@@ -1,9 +1,9 @@
-"""RLlib's module paths, and where their names are defined here.
+"""RLlib's module paths, mapped to the definitions of their names in syncline.
 
-`syncline.rllib.X` and `syncline.rl.X` have the names of `ray.rllib.X`; those without a counterpart
-raise an ImportError that says what to use (`public_retired`). A path in the table is a
-module without a file, whose names load on first use; any other path below `syncline.rllib` is the
-module of the same path below `syncline.rl`.
+`syncline.rllib.X` and `syncline.rl.X` have the names of `ray.rllib.X`; names without a counterpart
+raise an ImportError with advice (`public_retired`). A path in the table is a module without a file
+whose names load on first use; any other path under `syncline.rllib` is the module with the same
+path under `syncline.rl`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PREFIXES = ("syncline.rl", "syncline.rllib")
 
 
 class NoCounterpartError(ImportError):
-    """A name of RLlib that does not exist here."""
+    """Raised for a name of RLlib that does not exist in syncline."""
 
     def __init__(self, message: str, *, remedy: str = "") -> None:
         super().__init__(message)
@@ -36,7 +36,7 @@ class NoCounterpartError(ImportError):
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the modules of the table, after all others."""
+    """Finds the modules of the table, after all other finders."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -70,7 +70,7 @@ class _LazyModule(ModuleType):
 
 
 def install() -> None:
-    """Let imports find the modules of the table."""
+    """Register the finder for the modules of the table."""
     if not any(isinstance(each, _Finder) for each in sys.meta_path):
         sys.meta_path.append(_Finder())
 
@@ -126,7 +126,7 @@ def _known(relative: str) -> set[str]:
 
 @functools.cache
 def _is_known(relative: str) -> bool:
-    """Return True for a module of RLlib or a package of such."""
+    """Return True for a module of RLlib or a package of modules."""
     return any(each == relative or each.startswith(f"{relative}.") for each in (*PATHS, *MISSING))
 
 

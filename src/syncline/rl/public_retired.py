@@ -1,6 +1,6 @@
-"""What to use instead of RLlib's names that have no counterpart here: data of `public_paths`.
+"""Replacements for RLlib's names without a counterpart in syncline; data of `public_paths`.
 
-`public_missing` lists the names. Patterns are those of `fnmatch`; the first that fits counts.
+`public_missing` lists the names. Patterns use the syntax of `fnmatch`; the first match applies.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _WORKERS = (
     "or use callbacks and `algorithm.env_runner_group`."
 )
 _EXECUTION = (
-    "Override `Algorithm.training_step`; its verbs are `self.sample_batch`, `self.update` and "
+    "Override `Algorithm.training_step` and call `self.sample_batch`, `self.update` and "
     "`self.env_runner_group.sync_weights`."
 )
 _ENVS = (
-    "Vectors are those of gymnasium: pass the environment, and "
+    "Vector environments are gymnasium's: pass the environment, and "
     "`config.env_runners(num_envs_per_env_runner=…, gym_env_vectorize_mode=…)`; several agents "
     "need a MultiAgentEnv."
 )
@@ -34,7 +34,7 @@ _OFFLINE = (
     "`output=` writes them."
 )
 _ESTIMATORS = (
-    "There are no off-policy estimators: evaluate with an environment, "
+    "Off-policy estimators are not supported: evaluate with an environment, "
     "`config.evaluation(evaluation_interval=…)`."
 )
 _EXPLORATION = (
@@ -48,13 +48,13 @@ _REPLAY = (
 _FILTERS = "Use the connector `rllib.connectors.env_to_module.MeanStdFilter`."
 _ACTORS = "Use `syncline.remote` actors; `algorithm.env_runner_group` restarts env runners."
 _META = (
-    "There is no meta learning here: write its inner loop in `compute_loss_for_module` with "
+    "Meta learning is not built in: write its inner loop in `compute_loss_for_module` with "
     "`torch.func.functional_call`."
 )
-_SPECS = "Shapes are not declared: remove the specifications."
+_SPECS = "Shapes need no declaration: remove the specifications."
 _TESTS = "It belongs to RLlib's own tests. `rllib.utils.test_utils.check` compares trees."
 _ATARI = "Wrap the game with `gymnasium.wrappers.AtariPreprocessing` and `FrameStackObservation`."
-_INSIDE = "It is a detail inside of RLlib, without a counterpart here."
+_INSIDE = "It is an implementation detail of RLlib without a counterpart in syncline."
 
 MODULES: tuple[tuple[str, str], ...] = (
     ("models.tf*", _TENSORFLOW),
@@ -115,7 +115,7 @@ MODULES: tuple[tuple[str, str], ...] = (
     ("core.models.*", _INSIDE),
     ("utils.*", _INSIDE),
 )
-"""Modules that do not exist, or only in part, by their path."""
+"""Advice for modules that are missing or incomplete, by path."""
 
 NAMES: tuple[tuple[str, str], ...] = (
     ("*:*TF*Policy", _TENSORFLOW),
@@ -142,11 +142,11 @@ NAMES: tuple[tuple[str, str], ...] = (
     ("*:RLModuleConfig", "Pass keywords to the constructor, or an RLModuleSpec."),
     ("*:Filter*", _FILTERS),
 )
-"""Names, as "module:name"."""
+"""Advice for single names, as "module:name"."""
 
 
 def reason_of(module: str, name: str) -> str:
-    """Return what to use instead of a name of RLlib that has no counterpart."""
+    """Return advice for a name of RLlib without a counterpart."""
     for pattern, reason in NAMES:
         if fnmatchcase(f"{module}:{name}", pattern):
             return reason

@@ -1,4 +1,4 @@
-"""RLlib's module paths and names, and where they are defined here: data of `public_paths`."""
+"""RLlib's module paths and names, mapped to their definitions; data of `public_paths`."""
 
 from __future__ import annotations
 
@@ -728,4 +728,4 @@ PATHS: dict[str, dict[str, str]] = {
         )
     },
 }
-"""RLlib's path -> module below `syncline.rl` -> its names; `A:B` is `A` under the name `B`."""
+"""RLlib's path -> module under `syncline.rl` -> its names; `A:B` is `A` under the name `B`."""

@@ -498,7 +498,7 @@ class Algorithm(Checkpointable, Trainable):
         if module is None:
             known = list(self.learner_group.local_modules)
             raise KeyError(
-                f"There is no module {module_id!r}.{did_you_mean(module_id, known)} Modules: "
+                f"Unknown module {module_id!r}.{did_you_mean(module_id, known)} Modules: "
                 f"{', '.join(known)}."
             )
         if module_id not in self._actings or self._actings[module_id].module is not module:

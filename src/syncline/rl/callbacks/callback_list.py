@@ -156,7 +156,8 @@ def _is_overridden(callback: RLlibCallback, name: str) -> bool:
 
 def _adapt(function: Hook, name: str) -> Hook:
     """Wrap a function as a hook that takes all arguments of its event.
-    The function gets the arguments that it names; older names get the current values.
+
+    The function gets the arguments that it declares; older names get the current values.
     """
     try:
         parameters = inspect.signature(function).parameters

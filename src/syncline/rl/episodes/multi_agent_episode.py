@@ -494,6 +494,7 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentParts):
 
         Args:
             state: State that `get_state` returned.
+            observation_space: Spaces by agent, for agents that join later.
             action_space: Likewise.
             agent_to_module_mapping_fn: Mapping function for agents that join later.
         """

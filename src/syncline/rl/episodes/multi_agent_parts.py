@@ -66,6 +66,7 @@ class MultiAgentParts(MultiAgentGetters):
 
     def to_numpy(self) -> Self:
         """Convert observations, actions, rewards and outputs to arrays; return the episode itself.
+
         Infos remain lists.
         """
         for single in self.agent_episodes.values():

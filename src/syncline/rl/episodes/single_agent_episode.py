@@ -301,6 +301,7 @@ class SingleAgentEpisode(EpisodeValues, OlderValues):
 
     def to_numpy(self) -> SingleAgentEpisode:
         """Convert observations, actions, rewards and outputs to arrays; return the episode itself.
+
         Infos remain lists.
         """
         self.validate()

@@ -42,13 +42,13 @@ DEFAULT_STATS_CLS_LOOKUP: dict[str, type[StatsBase]] = {
         ItemSeriesStats,
     )
 }
-"""Classes by the value of `reduce`. A logger may get a larger table."""
+"""Classes by the value of `reduce`. Loggers may use an extended table."""
 
 _THROUGHPUT_SUFFIX = "_throughput"
 
 
 class Timer:
-    """Context manager that logs the seconds that its block took."""
+    """Context manager that logs the duration of its block in seconds."""
 
     __slots__ = ("_clock", "_start", "_stats")
 
@@ -73,9 +73,9 @@ class Timer:
 class MetricsLogger:
     """Collects values under keys, each with its reduction.
 
-    The root logger of an algorithm merges what the loggers of its components (env runners,
-    learners) return from `reduce(compile=False)`. Not thread-safe, except that timers of several
-    threads may run at once.
+    The root logger of an algorithm merges the results of `reduce(compile=False)` of its components
+    (env runners, learners). Not thread-safe, except that several threads may run timers
+    concurrently.
     """
 
     def __init__(
@@ -85,14 +85,14 @@ class MetricsLogger:
         *,
         clock: Clock = time.perf_counter,
     ) -> None:
-        """`root` loggers keep lifetime sums. `stats_cls_lookup` are the classes by value of
-        `reduce`, which may contain classes of the program.
+        """`root` loggers keep lifetime sums. `stats_cls_lookup` maps values of `reduce` to classes,
+        which may be user-defined.
         """
         self._is_root = root
         self.stats_cls_lookup = stats_cls_lookup or DEFAULT_STATS_CLS_LOOKUP
         self._clock = clock
         self._paths: dict[Path, StatsBase] = {}
-        self._push: dict[Key, Callable[[Any], None]] = {}  # by key as it was given
+        self._push: dict[Key, Callable[[Any], None]] = {}  # by the key as passed by the caller
 
     # ---- logging ----
 
@@ -112,7 +112,7 @@ class MetricsLogger:
     ) -> None:
         """Log a value under a key.
 
-        The first call for a key decides about its reduction; later ones ignore the settings. A
+        The first call for a key determines its reduction; later calls ignore the settings. A
         tensor is read when the value is needed: pass a copy if you change it in place.
 
         Args:
@@ -121,12 +121,12 @@ class MetricsLogger:
             reduce: "mean", "sum", "min", "max", "lifetime_sum", "ema", "item" (the latest value),
                 "item_series" (list of values), "percentiles", or a name in `stats_cls_lookup`. None
                 means "mean" with a window, "percentiles" with percentiles, else "ema".
-            window: Number of latest values that count. None for all since the last reduce.
+            window: Number of latest values to reduce. None for all since the last reduce.
             ema_coeff: Weight of a new value in the average; 0.01 if None.
             percentiles: Numbers between 0 and 100; True or None for the default ones.
-            clear_on_reduce: Whether a reduce drops the values. By default it keeps windows and
-                drops other values. `reduce="sum", clear_on_reduce=False` is a lifetime sum.
-            with_throughput: Whether results contain the sum's growth per second.
+            clear_on_reduce: Drop the values on reduce. By default windows are kept and other
+                values dropped. `reduce="sum", clear_on_reduce=False` is a lifetime sum.
+            with_throughput: Add the growth of the sum per second to results.
             throughput_ema_coeff: Ignored.
             reduce_per_index_on_aggregate: Ignored.
 
@@ -154,7 +154,7 @@ class MetricsLogger:
         reduce: str | None = "mean",
         **settings: Any,
     ) -> None:
-        """Log all values of a nested dict, below `key` if given; `settings` as for `log_value`."""
+        """Log all values of a nested dict, under `key` if given; `settings` as for `log_value`."""
         if not isinstance(value_dict, dict):
             raise TypeError(
                 f"log_dict() takes a dict of values, but got {type(value_dict).__name__}. Use "
@@ -176,7 +176,7 @@ class MetricsLogger:
         throughput_ema_coeff: float | None = None,
         reduce_per_index_on_aggregate: bool | None = None,
     ) -> Timer:
-        """Return a context manager that logs the seconds that its block takes; arguments as for
+        """Return a context manager that logs the duration of its block in seconds; arguments as for
         `log_value`.
         """
         stats = self._paths.get(_as_path(key))
@@ -192,12 +192,12 @@ class MetricsLogger:
         return Timer(stats, self._clock)
 
     def aggregate(self, stats_dicts: Sequence[dict[Any, Any]], *, key: Key | None = None) -> None:
-        """Merge what `reduce(compile=False)` of several components returned, in their order, below
-        `key` if given.
+        """Merge the results of `reduce(compile=False)` of several components in order, under `key`
+        if given.
 
         Raises:
-            TypeError: A value is no stats object.
-            ValueError: The same key has another reduction here.
+            TypeError: A value is not a stats object.
+            ValueError: The reduction of a key differs from the one in this logger.
         """
         prefix = _as_path(key)
         incoming: dict[Path, list[StatsBase]] = {}
@@ -234,15 +234,15 @@ class MetricsLogger:
         throughput: bool = False,
         latest_merged_only: bool = False,
     ) -> Any:
-        """Return the reduced value of a key, or a nested dict for a group of keys or None, without
-        any effect on the values.
+        """Return the reduced value of a key, or a nested dict for a group of keys or None; do not
+        change the values.
 
         Args:
             key: A name or a tuple of names; None for everything.
             default: Value for a key that does not exist.
             compile: If False, values are lists.
             throughput: Return growth per second instead of values.
-            latest_merged_only: Use only what the latest `aggregate` brought.
+            latest_merged_only: Use only the values of the latest `aggregate`.
 
         Raises:
             KeyError: The key does not exist and `default` is None.
@@ -269,7 +269,7 @@ class MetricsLogger:
 
     @staticmethod
     def peek_results(results: Any, compile: bool = True) -> Any:
-        """Return a nested structure with every stats object replaced by its value."""
+        """Replace every stats object in a nested structure with its value."""
         if isinstance(results, StatsBase):
             return results.peek(compile=compile)
         if isinstance(results, dict):
@@ -312,15 +312,15 @@ class MetricsLogger:
     # ---- state ----
 
     def reset(self) -> None:
-        """Forget all keys."""
+        """Delete all keys."""
         self._paths.clear()
         self._push.clear()
 
     def delete(self, *key: Any, key_error: bool = True) -> None:
-        """Forget one key or group of keys, given as its names.
+        """Delete one key or group of keys, given by its names.
 
         Raises:
-            KeyError: It does not exist and `key_error` is True.
+            KeyError: The key does not exist and `key_error` is True.
         """
         path = key[0] if len(key) == 1 and isinstance(key[0], tuple) else key
         doomed = [other for other, _ in self._group(path)]
@@ -331,7 +331,7 @@ class MetricsLogger:
         self._push.clear()
 
     def get_state(self) -> StateDict:
-        """Return all values, windows included, as plain data."""
+        """Return all values, including windows, as plain data."""
         return {
             "stats": [
                 {"key": list(path), **stats.get_state()} for path, stats in self._paths.items()
@@ -339,7 +339,7 @@ class MetricsLogger:
         }
 
     def set_state(self, state: StateDict) -> None:
-        """Replace everything by what `get_state` returned."""
+        """Replace all values with the state that `get_state` returned."""
         self.reset()
         for saved in state["stats"]:
             cls = self._stats_cls(saved["stats_cls_identifier"])
@@ -393,7 +393,7 @@ class MetricsLogger:
 
 
 def _choose_reduction(reduce: str | None, given: dict[str, Any]) -> str:
-    """Return the reduction for the settings of a first `log_value`."""
+    """Return the reduction for the settings of the first `log_value`."""
     if reduce is None:
         if "percentiles" in given:
             return "percentiles"
@@ -402,7 +402,7 @@ def _choose_reduction(reduce: str | None, given: dict[str, Any]) -> str:
         reduce = "ema"
     if reduce == "ema" and "window" in given:
         raise ValueError(
-            "An exponential moving average takes no window. Use reduce='mean' with `window`, or "
+            "An exponential moving average has no window. Use reduce='mean' with `window`, or "
             "reduce='ema' with `ema_coeff`."
         )
     if reduce == "sum" and given.get("clear_on_reduce") is False and "window" not in given:

@@ -1,14 +1,14 @@
 """Names of the entries in results, and of the parts of an algorithm.
 
-Values are those of RLlib, because programs and stop criteria contain them as literals.
+The values equal RLlib's, because programs and stop criteria contain them as literals.
 """
 
-# Ids of the only agent and the only module of single-agent algorithms.
+# Ids of the agent and the module of single-agent algorithms.
 DEFAULT_AGENT_ID = "default_agent"
 DEFAULT_POLICY_ID = "default_policy"
 DEFAULT_MODULE_ID = DEFAULT_POLICY_ID
 ALL_MODULES = "__all_modules__"
-"""Section of the learners' results that concerns no single module."""
+"""Section of the learners' results that is not specific to a module."""
 
 # Parts of an algorithm in states and checkpoints.
 COMPONENT_ENV_RUNNER = "env_runner"

@@ -15,8 +15,8 @@ DEFAULT_PERCENTILES = (0, 50, 75, 90, 95, 99, 100)
 class EmaStats(StatsBase):
     """Exponential moving average: value = ema_coeff * new + (1 - ema_coeff) * value.
 
-    The first value starts it. A component keeps its average; the root's value is the mean of the
-    averages that it merged since its last reduce.
+    The first value initializes it. A component keeps its average; the root's value is the mean of
+    the averages merged since its last reduce.
     """
 
     stats_cls_identifier = "ema"
@@ -151,8 +151,8 @@ class ItemSeriesStats(SeriesStats):
 
 
 class PercentilesStats(ItemSeriesStats):
-    """Percentiles with linear interpolation, as a dict from the percentile to its value (None if
-    there are no values).
+    """Percentiles with linear interpolation, as a dict from percentile to value (None without
+    values).
     """
 
     stats_cls_identifier = "percentiles"

@@ -1,4 +1,4 @@
-"""Stats that reduce numbers to one: mean, min, max, sum, and the lifetime sum.
+"""Stats that reduce numbers to a single one: mean, min, max, sum, and lifetime sum.
 
 Covered: windows, the parts that components send to the root, throughputs of sums.
 """
@@ -15,12 +15,12 @@ from syncline.rl.metrics.stats import COMPACT_AFTER, NAN, Clock, StatsBase, numb
 
 
 class SeriesStats(StatsBase):
-    """Numbers that are reduced to one: over the last `window` values, or without a window over all
+    """Reduces numbers to a single one: over the last `window` values or, without a window, over all
     values since the last reduce.
 
-    A subclass defines `reduce_numbers`, and `fold` if reduced parts cannot be reduced again. A
+    Subclasses define `reduce_numbers`, and `fold` if reduced parts cannot be reduced again. A
     reduce keeps the values of a window unless `clear_on_reduce` is set. Without a window it drops
-    them, unless `clear_on_reduce=False` and these are the root's stats.
+    them, unless `clear_on_reduce=False` and the stats belong to the root.
     """
 
     def __init__(
@@ -50,12 +50,12 @@ class SeriesStats(StatsBase):
         raise NotImplementedError
 
     def fold(self, values: list[float], parts: list[Any]) -> list[Any]:
-        """Return one part in place of values (no NaN) and earlier parts; [] if all are empty."""
+        """Combine values (without NaN) and earlier parts to one part; [] if all are empty."""
         values = values + parts
         return [self.reduce_numbers(values)] if values else []
 
     def result(self, parts: list[Any]) -> float:
-        """Return the reduced value of what `fold` returned."""
+        """Return the reduced value of a part that `fold` returned."""
         return NAN if not parts else float_or_int(parts[0])
 
     def push(self, value: object) -> None:
@@ -65,7 +65,7 @@ class SeriesStats(StatsBase):
             self._compact()
 
     def _read(self) -> deque[Any]:
-        """Replace tensors by their values, so that each is read once."""
+        """Replace tensors with their values, so that each is read only once."""
         self.values = deque(map(plain, self.values), maxlen=self._window)
         return self.values
 
@@ -127,12 +127,12 @@ class SeriesStats(StatsBase):
 
 
 def float_or_int(value: Any) -> float:
-    """Return a Python number for a Python or NumPy number."""
+    """Convert a Python or NumPy number to a Python number."""
     return value if isinstance(value, int) else float(value)
 
 
 class MeanStats(SeriesStats):
-    """Mean; each value counts once, whichever component logged it."""
+    """Mean with equal weight for each value, regardless of the component that logged it."""
 
     stats_cls_identifier = "mean"
 
@@ -167,7 +167,7 @@ class MaxStats(SeriesStats):
 class Throughput:
     """Rate of a sum per second since the last reduce and since the start or restore.
 
-    A pair of a value and a time for each; the current value is passed in.
+    Stores a pair of value and time for each; the current value is an argument.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -175,11 +175,11 @@ class Throughput:
         self.restart(0.0)
 
     def restart(self, value: float) -> None:
-        """Measure from now on."""
+        """Start both measurements."""
         self._reduced = self._restored = (value, self._clock())
 
     def reduced(self, value: float) -> None:
-        """Measure `since_last_reduce` from now on."""
+        """Restart the measurement of `since_last_reduce`."""
         self._reduced = (value, self._clock())
 
     def since_last_reduce(self, value: float) -> float:
@@ -222,10 +222,10 @@ class SumStats(SeriesStats):
 
 
 class LifetimeSumStats(SumStats):
-    """Sum over the whole life of the program and of those that it continues.
+    """Sum over the whole run, including earlier runs that it continues.
 
-    Only the root's stats keep the sum; a component's reduce returns what it has added since the
-    last one.
+    Only the root's stats keep the sum; reducing a component returns the increase since the last
+    reduce.
     """
 
     stats_cls_identifier = "lifetime_sum"

@@ -1,15 +1,15 @@
 """`StatsBase`: the values logged under one key, and their reduction.
 
-Covered: the contract of stats, and reading numbers and tensors. Not covered: the reductions
+Covered: the base class of stats, and reading numbers and tensors. Not covered: the reductions
 (`series_stats`: mean, sum, min, max, lifetime_sum; `other_stats`: ema, item, item_series,
 percentiles), keys (`metrics_logger`).
 
-A `push` stores the value. Tensors are read when the value is needed (peek, reduce, state), so that
-logging does not wait for a device. NaN is left out of every reduction of numbers.
+A `push` stores the value. Tensors are read when the value is needed (peek, reduce, state), so
+logging does not wait for a device. Reductions of numbers ignore NaN.
 
-How values travel: every `reduce(compile=False)` of a component returns what was pushed since the
-previous one, and the root merges these parts. A window therefore covers the latest values of all
-components together, and a mean over several components weighs each value once.
+Every `reduce(compile=False)` of a component returns the values pushed since the previous one, and
+the root merges these parts. A window therefore covers the latest values of all components, and a
+mean over several components weighs each value equally.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ Clock = Callable[[], float]
 
 
 def plain(value: Any) -> Any:
-    """Return a value without its device: a number for a tensor or NumPy scalar with one element, an
-    array for a larger tensor, and any other value as it is.
+    """Move a value off its device: return a number for a tensor or NumPy scalar with one element,
+    an array for a larger tensor, and any other value unchanged.
     """
     if isinstance(value, (int, float, str)):
         return value
@@ -50,7 +50,7 @@ def number(value: Any) -> float:
     """Return a logged value as a number.
 
     Raises:
-        TypeError: It is no number and has no single element.
+        TypeError: It is neither a number nor has exactly one element.
     """
     if isinstance(value, (int, float)):
         return value
@@ -74,9 +74,8 @@ class StatsBase:
     """The values of one key.
 
     Not thread-safe. A subclass is registered in `stats_cls_lookup` under its
-    `stats_cls_identifier`; its constructor takes `is_root` and the settings that the program gave
-    to `log_value` (window, ema_coeff, percentiles, with_throughput, clear_on_reduce; only those
-    that are not None).
+    `stats_cls_identifier`; its constructor takes `is_root` and the settings passed to `log_value`
+    that are not None (window, ema_coeff, percentiles, with_throughput, clear_on_reduce).
     """
 
     stats_cls_identifier: ClassVar[str] = ""
@@ -88,7 +87,7 @@ class StatsBase:
         self.latest_merged: Any = None
 
     def settings(self) -> dict[str, Any]:
-        """Return the arguments of the constructor that make equal stats without values."""
+        """Return the constructor arguments for equal stats without values."""
         return {}
 
     @property
@@ -101,8 +100,9 @@ class StatsBase:
         raise NotImplementedError
 
     def peek(self, compile: bool = True, latest_merged_only: bool = False) -> Any:
-        """Return the reduced values and change nothing; as a list if `compile` is False.
-        With `latest_merged_only`, of the values that the latest `merge` brought.
+        """Return the reduced values without changing them; as a list if `compile` is False.
+
+        With `latest_merged_only`, reduce only the values of the latest `merge`.
         """
         raise NotImplementedError
 
@@ -111,7 +111,7 @@ class StatsBase:
         raise NotImplementedError
 
     def merge(self, incoming_stats: Sequence[Any]) -> None:
-        """Add what `take` of other stats of this class returned."""
+        """Add the values that `take` of other stats of this class returned."""
         raise NotImplementedError
 
     def get_values(self) -> dict[str, Any]:
@@ -119,12 +119,12 @@ class StatsBase:
         raise NotImplementedError
 
     def set_values(self, values: dict[str, Any]) -> None:
-        """Replace the values by those of `get_values`."""
+        """Replace the values with those of `get_values`."""
         raise NotImplementedError
 
     def reduce(self, compile: bool = True) -> Any:
-        """Start a new period; return the reduced values, or if `compile` is False the stats that
-        the root merges.
+        """Start a new period; return the reduced values or, if `compile` is False, the stats for
+        the root to merge.
         """
         if not compile:
             return self.take()
@@ -148,7 +148,7 @@ class StatsBase:
 
     @classmethod
     def from_state(cls, state: StateDict, clock: Clock = time.perf_counter) -> StatsBase:
-        """Return stats as they were when `get_state` was called."""
+        """Rebuild stats from the state that `get_state` returned."""
         stats = cls(is_root=state["is_root"], clock=clock, **state["settings"])
         stats.set_values(state["values"])
         return stats

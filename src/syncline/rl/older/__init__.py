@@ -1,6 +1,6 @@
-"""The API from older releases, on the current modules and learners.
+"""The API of older releases, implemented with the current modules and learners.
 
-Files: `policy` (a module as a policy), `policy_spec`, `sample_batch` (rows by column),
+Files: `policy` (the policy interface of a module), `policy_spec`, `sample_batch` (rows by column),
 `view_requirement`, `model_config` (options of networks), `registered` (names of classes),
 `preprocessors`, `torch` (networks and distributions), `trainers` (classes and dictionaries),
 `results` (keys of results).

@@ -1,4 +1,4 @@
-"""Options of networks in older releases, and the current ones for them."""
+"""Network options of older releases, and their current equivalents."""
 
 from __future__ import annotations
 
@@ -58,15 +58,15 @@ RENAMED = {
     "fcnet_weights_initializer_config": "fcnet_kernel_initializer_kwargs",
     "fcnet_bias_initializer_config": "fcnet_bias_initializer_kwargs",
 }
-"""Names of options, and their current names."""
+"""Current names of older options."""
 
 _UNUSED = frozenset({"_time_major", "no_final_linear", "encoder_latent_dim", "always_check_shapes"})
 _IMAGES = frozenset({"framestack", "dim", "grayscale", "zero_mean"})
-"""Options of the preprocessing of Atari games, which environments read."""
+"""Options for preprocessing Atari games, which environments read."""
 
 
 def converted(model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the current options of networks for those from older releases."""
+    """Convert network options from older releases to current ones."""
     made: dict[str, Any] = {}
     for name, value in model.items():
         if name in _UNUSED or name in _IMAGES or name == "lstm_use_prev_action_reward":

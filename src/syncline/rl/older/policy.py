@@ -1,7 +1,7 @@
-"""`Policy`: a module of an algorithm with the interface of policies in older releases.
+"""`Policy`: a module of an algorithm behind the policy interface of older releases.
 
 Covered: acting, states, weights, checkpoints, one update on a batch, export. Observations pass the
-algorithm's connectors; actions are those of the module, before they are unsquashed.
+algorithm's connectors; actions are returned by the module before they are unsquashed.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Policy:
     """A view of one module. Not thread-safe.
 
     Args:
-        acting: Acts with the module.
-        config: Options of the algorithm, for this module.
-        learn: Updates the module on columns [B, …] and returns the metrics; None if it cannot.
+        acting: Computes actions with the module.
+        config: Options of the algorithm for this module.
+        learn: Updates the module on columns [B, …] and returns the metrics; None without learner.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Policy:
     def compute_actions_from_input_dict(
         self, input_dict: Mapping[str, Any], explore: bool | None = None, **_: object
     ) -> tuple[Tree, list[np.ndarray], dict[str, Any]]:
-        """Return what `compute_actions` returns; states are the entries `state_in_0` and so on."""
+        """Same as `compute_actions`, with states in the entries `state_in_0` and so on."""
         states = [input_dict[name] for name in sorted(input_dict) if name.startswith("state_in_")]
         return self.compute_actions(input_dict[Columns.OBS], states or None, explore=explore)
 
@@ -150,7 +150,7 @@ class Policy:
         self._acting.module.set_state(weights)
 
     def get_state(self) -> StateDict:
-        """Return the weights below "weights"."""
+        """Return the weights under the key "weights"."""
         return {"weights": self.get_weights()}
 
     def set_state(self, state: StateDict) -> None:
@@ -164,14 +164,14 @@ class Policy:
         self._acting.module.save_to_path(export_dir)
 
     def export_model(self, export_dir: str, onnx: int | None = None) -> None:
-        """Save the module, from which `RLModule.from_checkpoint` loads it.
+        """Save the module for `RLModule.from_checkpoint`.
 
-        With `onnx`, write `model.onnx` instead, a program that gives the module's own actions; see
+        With `onnx`, write `model.onnx` instead, which returns the module's own actions; see
         `modules.torch.export`.
 
         Args:
             export_dir: Directory.
-            onnx: Anything but None for ONNX; the version of its operators has no effect.
+            onnx: Any value except None selects ONNX; the operator version has no effect.
         """
         if onnx is None:
             self._acting.module.save_to_path(export_dir)

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass
 class PolicySpec:
-    """Spaces and options of one policy; what is None comes from the environment and algorithm."""
+    """Spaces and options of one policy; None selects those of the environment and algorithm."""
 
     policy_class: Any = None
     """Has no effect: the algorithm decides."""
@@ -22,14 +22,14 @@ class PolicySpec:
 
 
 def options_of(declared: Any) -> dict[str, Any]:
-    """Return the options in a policy's declaration: a `PolicySpec`, a tuple of four, or None."""
+    """Return the options of a policy given as `PolicySpec`, tuple of four, or None."""
     if isinstance(declared, tuple) and len(declared) >= 4:
         return dict(declared[3] or {})
     return dict(getattr(declared, "config", None) or {})
 
 
 def with_spaces(declared: Any, spaces: tuple[Any, Any] | None) -> Any:
-    """Return a policy's declaration with these spaces in place of missing ones."""
+    """Fill in the missing spaces of a policy specification."""
     if spaces is None:
         return declared
     if isinstance(declared, tuple):

@@ -1,4 +1,4 @@
-"""Preprocessors from older releases: from observations to flat arrays."""
+"""Preprocessors from older releases, which convert observations to flat arrays."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Preprocessor:
 
 
 class NoPreprocessor(Preprocessor):
-    """Leaves observations as they are."""
+    """Returns observations unchanged."""
 
     def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
         return tuple(obs_space.shape)
@@ -65,7 +65,7 @@ class NoPreprocessor(Preprocessor):
 
 
 class OneHotPreprocessor(Preprocessor):
-    """Makes whole numbers one-hot."""
+    """Encodes integers as one-hot vectors."""
 
     def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
         return (int(gym.spaces.flatdim(obs_space)),)
@@ -76,11 +76,11 @@ class OneHotPreprocessor(Preprocessor):
 
 
 class DictFlatteningPreprocessor(OneHotPreprocessor):
-    """Makes Dict and Tuple observations one vector."""
+    """Flattens Dict and Tuple observations to one vector."""
 
 
 class TupleFlatteningPreprocessor(DictFlatteningPreprocessor):
-    """Makes Tuple observations one vector."""
+    """Flattens Tuple observations to one vector."""
 
 
 def preprocessor_class(space: Space) -> type[Preprocessor]:

@@ -1,6 +1,6 @@
 """Networks, distributions and preprocessors that a program registered by name.
 
-Processes of trials know the names, too. Env runners get configurations with the classes themselves.
+Trial processes also know the names. Env runners get configurations that contain the classes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def register(kind: Kind, name: str, cls: type[Any]) -> None:
 
 
 def resolve(kind: Kind, given: Any) -> Any:
-    """Return the class for a name, or for a class that class.
+    """Return the class registered under a name; return a class unchanged.
 
     Raises:
         ValueError: Nothing is registered under the name.
@@ -31,15 +31,15 @@ def resolve(kind: Kind, given: Any) -> Any:
     known = registered_parts(kind)
     if given not in known:
         raise ValueError(
-            f"`{kind}={given!r}` is registered nowhere.{did_you_mean(given, known)} Call "
-            f"`ModelCatalog.register_{kind}({given!r}, …)` first; registered are "
+            f"`{kind}={given!r}` is not registered.{did_you_mean(given, known)} Call "
+            f"`ModelCatalog.register_{kind}({given!r}, …)` first; registered names: "
             f"{sorted(known) or 'none'}."
         )
     return known[given]
 
 
 def resolved(model_config: dict[str, Any]) -> dict[str, Any]:
-    """Return options of networks with classes in place of registered names."""
+    """Replace registered names in network options with their classes."""
     made = dict(model_config)
     for kind in KINDS:
         if made.get(kind):

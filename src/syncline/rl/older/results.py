@@ -1,4 +1,4 @@
-"""Results under the keys from older releases, for programs that were written for them."""
+"""Results under the keys of older releases, for programs that read them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ RETURNS = {
     "episodes_this_iter": "num_episodes",
     "num_episodes": "num_episodes",
 }
-"""Keys from older releases, and those below "env_runners"."""
+"""Keys of older releases, and their keys under "env_runners"."""
 
 
 def older_results(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the result of an iteration contains under the keys from older releases."""
+    """Return the result of an iteration under the keys of older releases."""
     found = sampler_results(result.get("env_runners", {}))
     steps = int(result.get("num_env_steps_sampled_lifetime", 0))
     learners = {
@@ -51,7 +51,7 @@ def older_results(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sampler_results(sampled: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the results of samples under the keys from older releases."""
+    """Return the results of samples under the keys of older releases."""
     made: dict[str, Any] = {
         older: sampled[name] for older, name in RETURNS.items() if name in sampled
     }

@@ -1,4 +1,4 @@
-"""`SampleBatch` and `MultiAgentBatch`: rows by column, in the form from older releases."""
+"""`SampleBatch` and `MultiAgentBatch`: the batches of older releases, rows by column."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from syncline.rl.metrics.names import DEFAULT_POLICY_ID
 
 
 class SampleBatch(dict[str, Any]):
-    """Columns of rows, as arrays; behaves like a dict.
+    """A dict-like batch of columns as arrays.
 
     Args:
         args: A mapping or pairs, as for `dict`.
@@ -85,13 +85,13 @@ class SampleBatch(dict[str, Any]):
     # -- parts
 
     def __getitem__(self, key: Any) -> Any:
-        """Return a column, or for a slice the rows."""
+        """Return a column, or the rows of a slice."""
         if isinstance(key, slice):
             return self.slice(*key.indices(self.count)[:2])
         return super().__getitem__(key)
 
     def slice(self, start: int, end: int, *_: object) -> SampleBatch:
-        """Return rows from `start` to before `end`."""
+        """Return the rows from `start` up to, but excluding, `end`."""
         return self._map(lambda leaf: leaf[start:end])
 
     def rows(self) -> Iterator[dict[str, Any]]:
@@ -108,13 +108,13 @@ class SampleBatch(dict[str, Any]):
         return [self[key] for key in keys]
 
     def timeslices(self, size: int | None = None, num_slices: int | None = None) -> list[Any]:
-        """Return the rows in pieces of `size`, or in `num_slices` pieces."""
+        """Split the rows into batches of `size`, or into `num_slices` batches."""
         if size is None:
             size = max(-(-self.count // (num_slices or 1)), 1)
         return [self.slice(start, start + size) for start in range(0, self.count, size)]
 
     def split_by_episode(self, key: str | None = None) -> list[SampleBatch]:
-        """Return the rows of each episode: by ids, or by ends if there are none."""
+        """Split the rows by episode id or, without ids, at the ends of episodes."""
         ids = self.get(key or self.EPS_ID)
         if ids is None:
             done = np.zeros(self.count, bool)
@@ -129,7 +129,7 @@ class SampleBatch(dict[str, Any]):
         return [self.slice(a, b) for a, b in zip(edges, edges[1:], strict=False) if b > a]
 
     def shuffle(self) -> SampleBatch:
-        """Put the rows in random order, in place; return this."""
+        """Shuffle the rows in place; return this batch."""
         order = np.random.permutation(self.count)
         self.update(self._map(lambda leaf: leaf[order]))
         return self
@@ -152,12 +152,12 @@ class SampleBatch(dict[str, Any]):
     # -- joining
 
     def concat(self, other: SampleBatch) -> SampleBatch:
-        """Return the rows of both."""
+        """Concatenate both batches."""
         joined: SampleBatch = concat_samples([self, other])
         return joined
 
     def as_multi_agent(self, module_id: str = DEFAULT_POLICY_ID) -> MultiAgentBatch:
-        """Return these rows as those of the only policy."""
+        """Convert to a multi-agent batch with only the default policy."""
         return MultiAgentBatch({module_id: self}, self.count)
 
     def is_terminated_or_truncated(self) -> bool:
@@ -170,7 +170,7 @@ class SampleBatch(dict[str, Any]):
 
     @staticmethod
     def concat_samples(samples: Sequence[Any]) -> Any:
-        """Return the rows of all."""
+        """Concatenate batches."""
         return concat_samples(samples)
 
 
@@ -179,7 +179,7 @@ class MultiAgentBatch:
 
     Args:
         policy_batches: Rows by policy id.
-        env_steps: Steps of the environment.
+        env_steps: Number of environment steps.
     """
 
     def __init__(self, policy_batches: Mapping[str, SampleBatch], env_steps: int) -> None:
@@ -187,11 +187,11 @@ class MultiAgentBatch:
         self.count = env_steps
 
     def env_steps(self) -> int:
-        """Return the steps of the environment."""
+        """Return the number of environment steps."""
         return self.count
 
     def agent_steps(self) -> int:
-        """Return the rows of all policies."""
+        """Return the number of rows of all policies."""
         return sum(each.count for each in self.policy_batches.values())
 
     def __getitem__(self, key: str) -> SampleBatch:
@@ -204,7 +204,7 @@ class MultiAgentBatch:
         return self.count
 
     def as_multi_agent(self) -> MultiAgentBatch:
-        """Return this."""
+        """Return this batch."""
         return self
 
     def copy(self) -> MultiAgentBatch:
@@ -219,14 +219,14 @@ class MultiAgentBatch:
 
     @staticmethod
     def wrap_as_needed(batches: Mapping[str, SampleBatch], env_steps: int) -> Any:
-        """Return the only policy's rows if it is the default one, else all."""
+        """Return the rows of the default policy if it is the only one, else the whole batch."""
         if list(batches) == [DEFAULT_POLICY_ID]:
             return batches[DEFAULT_POLICY_ID]
         return MultiAgentBatch(batches, env_steps)
 
     @staticmethod
     def concat_samples(samples: Sequence[Any]) -> Any:
-        """Return the rows of all."""
+        """Concatenate batches."""
         return concat_samples(samples)
 
     def __repr__(self) -> str:
@@ -234,10 +234,10 @@ class MultiAgentBatch:
 
 
 def concat_samples(samples: Sequence[Any]) -> Any:
-    """Return the rows of batches, one after another.
+    """Concatenate the rows of batches.
 
     Raises:
-        ValueError: They have different columns.
+        ValueError: The batches have different columns.
     """
     if any(isinstance(each, MultiAgentBatch) for each in samples):
         parts: dict[str, list[SampleBatch]] = {}
@@ -251,7 +251,7 @@ def concat_samples(samples: Sequence[Any]) -> Any:
         return SampleBatch()
     if any(set(each) != set(filled[0]) for each in filled):
         raise ValueError(
-            f"Batches with different columns cannot be joined: {sorted(filled[0])} and "
+            f"Cannot concatenate batches with different columns: {sorted(filled[0])} and "
             f"{sorted(next(each for each in filled if set(each) != set(filled[0])))}."
         )
     return SampleBatch({name: _joined([each[name] for each in filled]) for name in filled[0]})
@@ -264,10 +264,10 @@ def _joined(columns: Sequence[Tree]) -> Tree:
 
 
 def convert_ma_batch_to_sample_batch(batch: Any) -> SampleBatch:
-    """Return the rows of the only policy.
+    """Return the rows of the single policy.
 
     Raises:
-        ValueError: There are several policies.
+        ValueError: The batch has several policies.
     """
     if isinstance(batch, SampleBatch):
         return batch

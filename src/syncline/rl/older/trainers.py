@@ -16,7 +16,7 @@ from syncline.rl.older.model_config import MODEL_DEFAULTS
 from syncline.tune.registry import get_trainable_cls
 
 _PRESENT = {RENAMED[name]: name for name in sorted(OLDER_NAMES, reverse=True)}
-"""Older names by current attributes; of several, the first in the alphabet."""
+"""Older names by current attributes; the alphabetically first if there are several."""
 _PREFERRED = {
     "num_env_runners": "num_workers",
     "num_envs_per_env_runner": "num_envs_per_worker",
@@ -28,7 +28,7 @@ _PREFERRED = {
 
 
 def default_config(algorithm: type[Algorithm]) -> dict[str, Any]:
-    """Return the options of an algorithm as a dictionary with the names from older releases."""
+    """Return the options of an algorithm as a dictionary with names from older releases."""
     given = algorithm.get_default_config().to_dict()
     made: dict[str, Any] = {}
     for name, value in given.items():
@@ -44,12 +44,12 @@ def default_config(algorithm: type[Algorithm]) -> dict[str, Any]:
 
 
 def with_common_config(extra_config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that all algorithms have, with those given; dictionaries are merged."""
+    """Return the options of all algorithms, updated with the given ones; merge dictionaries."""
     return merged(COMMON_CONFIG, extra_config)
 
 
 def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of `one` with what `other` sets; dictionaries within are merged."""
+    """Return a copy of `one` updated with `other`; nested dictionaries are merged."""
     made = copy.deepcopy(dict(one))
     for name, value in other.items():
         before = made.get(name)
@@ -61,10 +61,10 @@ def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def get_agent_class(alg: str) -> type[Algorithm]:
-    """Return the class of an algorithm by its name, such as "PPO".
+    """Return the class of an algorithm by name, such as "PPO".
 
     Raises:
-        TuneError: There is none of that name; the message has the nearest one.
+        TuneError: No algorithm has this name; the message suggests the nearest one.
     """
     found: Any = get_trainable_cls(alg.removeprefix("contrib/"))
     return found  # type: ignore[no-any-return]
@@ -83,18 +83,18 @@ def build_trainer(
     execution_plan: Any = None,
     **_: object,
 ) -> type[Algorithm]:
-    """Return a trainer class: PPO with other defaults and functions around its construction.
+    """Return a trainer class: PPO with different defaults and hooks around its construction.
 
     Args:
         name: Name of the class.
-        default_config: Options, as a dictionary with the names from older releases.
-        default_policy: None. Losses belong to learners: see the error.
+        default_config: Options as a dictionary with names from older releases.
+        default_policy: Must be None: losses belong to learners.
         validate_config: Called with the configuration.
-        get_policy_class: None, as `default_policy`.
+        get_policy_class: Must be None, like `default_policy`.
         before_init: Called with the trainer before it is built.
-        after_init: Called with the trainer after that.
-        mixins: Classes to derive from, too.
-        execution_plan: None. Training steps are methods: see the error.
+        after_init: Called with the trainer after it is built.
+        mixins: Additional base classes.
+        execution_plan: Must be None: training steps are methods.
 
     Raises:
         ValueError: A policy or an execution plan was given.
@@ -112,8 +112,8 @@ def build_trainer(
     ):
         if given:
             raise ValueError(
-                f"build_trainer(name={name!r}, {given}=…) is not supported: there are no policies "
-                f"and execution plans from older releases any more. {remedy}"
+                f"build_trainer(name={name!r}, {given}=…) is not supported: policies and "
+                f"execution plans of older releases were removed. {remedy}"
             )
 
     def get_default_config(cls: type[Algorithm]) -> AlgorithmConfig:
@@ -137,10 +137,10 @@ def build_trainer(
 
 
 COMMON_CONFIG: dict[str, Any] = default_config(Algorithm)
-"""Options that all algorithms have, under the names from older releases."""
+"""Options of all algorithms under names from older releases."""
 PPO_DEFAULT_CONFIG: dict[str, Any] = default_config(PPO)
-"""Options of PPO, under the names from older releases."""
+"""Options of PPO under names from older releases."""
 DQN_DEFAULT_CONFIG: dict[str, Any] = default_config(DQN)
-"""Options of DQN, likewise."""
+"""Options of DQN under names from older releases."""
 SAC_DEFAULT_CONFIG: dict[str, Any] = default_config(SAC)
-"""Options of SAC, likewise."""
+"""Options of SAC under names from older releases."""

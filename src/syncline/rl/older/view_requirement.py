@@ -1,4 +1,4 @@
-"""`ViewRequirement`: what a network from older releases asks for of earlier or later steps."""
+"""`ViewRequirement`: a column of earlier or later steps for a network from older releases."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ class ViewRequirement:
     """A column, shifted in time."""
 
     data_col: str | None = None
-    """Column; None for that under whose name this is stored."""
+    """Source column; None for the column with the same name."""
     space: Any = None
     """Space of the values."""
     shift: Any = 0
-    """Steps: -1 for the previous one, "-3:-1" for the last three."""
+    """Time shift in steps: -1 for the previous step, "-3:-1" for the last three."""
     index: int | None = None
     """Has no effect."""
     batch_repeat_value: int = 1
     """Has no effect."""
     used_for_compute_actions: bool = True
-    """Whether acting needs it."""
+    """True if acting needs it."""
     used_for_training: bool = True
-    """Whether training needs it."""
+    """True if training needs it."""

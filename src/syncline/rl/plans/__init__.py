@@ -1,6 +1,6 @@
-"""Plans: who samples and who learns when, as state machines, and what carries them out.
+"""Plans: schedules of sampling and learning, as state machines, and their driver.
 
-Files: `messages` (events and instructions), `batch_buffer` (batches that wait, or are used several
-times), `asynchronous` (the plan of IMPALA and APPO), `driver` (runners, learners and clocks around
-it).
+Files: `messages` (events and instructions), `batch_buffer` (batches that wait or are reused),
+`asynchronous` (the plan of IMPALA and APPO), `driver` (executes a plan with runners, learners and
+clocks).
 """

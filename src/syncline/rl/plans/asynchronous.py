@@ -1,9 +1,9 @@
 """`AsyncPlan`: runners sample without waiting for the learners (IMPALA and its descendants).
 
-Each runner is asked for a few fragments ahead, so that it never waits for an answer. Fragments form
-batches in the order of their arrival. If batches wait because the learners are slower, runners get
-no further request until there is room: nothing is dropped, and the age of the fragments is bounded.
-Not covered: data, processes and clocks (`driver`).
+Each runner has a few fragment requests in flight, so that it never idles. Fragments form batches in
+the order of their arrival. If batches wait because the learners are slower, runners get no requests
+until there is room (backpressure): no fragment is dropped, and their age is bounded. Not covered:
+data, processes and clocks (`driver`).
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ class AsyncStatistics:
     """Counts of a plan."""
 
     fragments: int
-    """Fragments that were delivered."""
+    """Number of delivered fragments."""
     updates: int
-    """Passes over batches."""
+    """Number of passes over batches."""
     staleness_mean: float
-    """Mean updates between the weights that sampled a fragment and those that it arrived at."""
+    """Mean staleness: updates between the weights that sampled a fragment and its arrival."""
     staleness_max: int
     waiting_batches: int
-    """Batches in the buffer."""
+    """Number of batches in the buffer."""
     held_back: int
-    """Times that a runner got no request, since batches waited for the learners."""
+    """Number of times that a runner got no request because batches waited for the learners."""
 
 
 class AsyncPlan(Dispatcher[Event, list[Instruction]], handles=Event):
     """Not thread-safe.
 
     Args:
-        batch_steps: Minimum environment steps of a batch.
-        buffer: Holds batches.
-        requests_per_runner: Fragments that a runner is asked for at the same time.
-        learner_slots: Batches that the learners may have at the same time.
-        broadcast_interval: Updates between two hand-overs of weights.
-        sample_while_learning: Ask runners also while a batch is ready; False for a runner in the
-            process of the learner, which would only make fragments older.
+        batch_steps: Minimum number of environment steps in a batch.
+        buffer: Buffer of batches.
+        requests_per_runner: Maximum number of concurrent fragment requests per runner.
+        learner_slots: Maximum number of batches at the learners.
+        broadcast_interval: Updates between weight broadcasts.
+        sample_while_learning: Request fragments even while a batch is ready; False for a runner
+            in the learner's process, whose fragments would only become older.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class AsyncPlan(Dispatcher[Event, list[Instruction]], handles=Event):
         self._fragments = self._staleness_sum = self._staleness_max = self._held_back = 0
 
     def handle(self, event: Event) -> list[Instruction]:
-        """Return what to do after an event."""
+        """Handle an event; return instructions."""
         return self.dispatch(event)
 
     @property
@@ -96,7 +96,7 @@ class AsyncPlan(Dispatcher[Event, list[Instruction]], handles=Event):
         return len(self._requested)
 
     def statistics(self) -> AsyncStatistics:
-        """Return counts since the beginning."""
+        """Return counts since the start."""
         return AsyncStatistics(
             fragments=self._fragments,
             updates=self.updates,
@@ -142,7 +142,7 @@ class AsyncPlan(Dispatcher[Event, list[Instruction]], handles=Event):
     # -- decisions
 
     def _next(self) -> list[Instruction]:
-        """Form batches, hand them to the learners, and keep the runners busy."""
+        """Form batches, send them to the learners, and keep the runners busy."""
         self._form_batches()
         learn: list[Instruction] = []
         while len(self._learning) < self._learner_slots and len(self._buffer):
@@ -151,7 +151,7 @@ class AsyncPlan(Dispatcher[Event, list[Instruction]], handles=Event):
             learn.append(Learn(batch=batch, fragments=fragments, is_last=is_last))
             self._learning.append(batch)
             self._form_batches()
-        return self._requests() + learn  # requests cost nothing; an update may block the driver
+        return self._requests() + learn  # requests first, because an update may block the driver
 
     def _form_batches(self) -> None:
         while self._pending_steps >= self._batch_steps and not self._buffer.is_full:
@@ -194,7 +194,7 @@ class AsyncPlan(Dispatcher[Event, list[Instruction]], handles=Event):
         }
 
     def set_state(self, state: StateDict) -> None:
-        """Set what `get_state` returned; runners join again."""
+        """Restore the state that `get_state` returned; runners join again."""
         self._requested.clear()
         self._learning = list(state["learning"])
         self._pending = list(state["pending"])

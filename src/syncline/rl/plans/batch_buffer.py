@@ -1,8 +1,8 @@
 """`BatchBuffer`: batches that wait for the learners; each may be used several times.
 
 With one pass in order it is a queue. With several passes in random order it is the circular buffer
-of IMPACT (Luo et al. 2020, https://arxiv.org/abs/1912.00167), except that a full buffer holds back
-the runners where theirs drops the oldest batch.
+of IMPACT (Luo et al. 2020, https://arxiv.org/abs/1912.00167), except that a full buffer blocks the
+runners instead of dropping the oldest batch.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ class BatchBuffer:
     """Not thread-safe.
 
     Args:
-        capacity: Batches that may be stored.
-        passes: Times that each one is used.
-        random: Draws the next batch; None to take the oldest.
+        capacity: Maximum number of batches.
+        passes: Number of uses of each batch.
+        random: Chooses the next batch; None takes the oldest.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class BatchBuffer:
 
     @property
     def is_full(self) -> bool:
-        """True if no further batch may be added."""
+        """True if the buffer is full."""
         return len(self._left) >= self.capacity
 
     def add(self, batch: int) -> None:
@@ -45,7 +45,7 @@ class BatchBuffer:
         self._left[batch] = self._passes
 
     def take(self) -> tuple[int, bool]:
-        """Return the next batch, and whether this is its last pass."""
+        """Return the next batch, and True if this is its last pass."""
         batches = list(self._left)
         place = 0 if self._random is None else int(self._random.integers(len(batches)))
         batch = batches[place]
@@ -56,7 +56,7 @@ class BatchBuffer:
         return batch, is_last
 
     def get_state(self) -> StateDict:
-        """Return batches with their passes, and the random generator."""
+        """Return the batches with their passes, and the random state."""
         random = self._random
         return {
             "left": dict(self._left),

@@ -1,4 +1,4 @@
-"""`AsyncDriver`: carries out an asynchronous plan with runners and learners."""
+"""`AsyncDriver`: executes an asynchronous plan with runners and learners."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class DriverTimes:
     """Seconds since the previous call of `take_times`."""
 
     learner_idle_s: float
-    """While the learners had no batch."""
+    """Seconds during which the learners had no batch."""
     learner_busy_s: float
 
 
@@ -41,9 +41,9 @@ class AsyncDriver:
     """Not thread-safe.
 
     Args:
-        plan: Decides.
-        runners: Sample.
-        learners: Their weights are handed over.
+        plan: The plan to execute.
+        runners: The runners that sample.
+        learners: The source of weights.
         update: Trains on samples; blocks until it is done.
         on_sample: Called with every sample that arrives.
         clock: Monotonic seconds.
@@ -72,10 +72,10 @@ class AsyncDriver:
         self._idle_s = self._busy_s = 0.0
 
     def run(self, updates: int, limit_s: float | None = None) -> None:
-        """Go on until the learners finished `updates` more passes, or for about `limit_s`.
+        """Run until the learners have finished `updates` more passes, or for about `limit_s`.
 
         Raises:
-            RuntimeError: No runner is left.
+            RuntimeError: All runners have failed.
         """
         self._meet_runners()
         goal, until = self.plan.updates + updates, None
@@ -90,7 +90,7 @@ class AsyncDriver:
                 self._wait(None if until is None else max(until - self._clock(), 0.0))
 
     def take_times(self) -> DriverTimes:
-        """Return how the time since the previous call was spent."""
+        """Return the use of the time since the previous call."""
         found = DriverTimes(learner_idle_s=self._idle_s, learner_busy_s=self._busy_s)
         self._idle_s = self._busy_s = 0.0
         return found
@@ -159,19 +159,19 @@ class AsyncDriver:
         self._update(chosen)
         self._busy_s += self._clock() - began
         if 0 not in self._joined:
-            self._poll()  # before the next batch is chosen: requests go out without delay
+            self._poll()  # before the next batch is chosen, to send requests without delay
         self._tell(UpdateDone(batch=instruction.batch))
 
     # -- state
 
     def drain(self) -> None:
-        """Wait for all samples that were requested; the next `run` requests others."""
+        """Wait for all requested samples; the next `run` sends new requests."""
         if self._joined and 0 not in self._joined:
-            self._runners.foreach_env_runner(_nothing)  # answered after all requests
+            self._runners.foreach_env_runner(_nothing)  # returns after all requests
             self._poll()
 
     def get_state(self) -> StateDict:
-        """Return the plan and the samples that arrived."""
+        """Return the state of the plan and the samples that have arrived."""
         return {
             "plan": self.plan.get_state(),
             "fragments": dict(self._fragments),
@@ -189,4 +189,4 @@ class AsyncDriver:
 
 
 def _nothing(runner: Any) -> None:
-    """A call without effect."""
+    """Do nothing."""

@@ -1,4 +1,4 @@
-"""Events and instructions of asynchronous plans. Fragments and batches are numbers here."""
+"""Events and instructions of asynchronous plans. Fragments and batches are given by number."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class RunnerJoined:
 
 @dataclass(frozen=True, kw_only=True)
 class RunnerLost:
-    """A runner will never sample again; its requests are void."""
+    """A runner has failed permanently; its requests are void."""
 
     runner: int
 
@@ -42,7 +42,7 @@ Event = RunnerJoined | RunnerLost | FragmentReady | UpdateDone
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """Ask a runner for a fragment."""
+    """Request a fragment from a runner."""
 
     runner: int
 
@@ -54,12 +54,12 @@ class Learn:
     batch: int
     fragments: tuple[int, ...]
     is_last: bool
-    """The batch is not used again."""
+    """This is the last pass over the batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Publish:
-    """Hand the learners' weights to all runners."""
+    """Send the learners' weights to all runners."""
 
     version: int
     """Number of updates so far."""

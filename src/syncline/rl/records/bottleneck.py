@@ -1,7 +1,7 @@
-"""What limits the speed of an algorithm, from the `time_split` of its results. Pure.
+"""Find the bottleneck of an algorithm from the `time_split` of its results. Pure.
 
-Values may come from records, which are untrusted: what is no number counts as 0. This module
-imports no library, because the dashboard reads records without them.
+Values may come from untrusted records: a value that is not a number counts as 0. This module does
+not import libraries, because the dashboard reads records without them.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ PARTS: Mapping[str, str] = {
 }
 """Parts of the time, with their labels."""
 RECENT = 20
-"""Iterations whose times are added up: one alone may contain an evaluation."""
+"""Number of iterations to sum, because a single one may contain an evaluation."""
 _FULL = 0.85
-"""Fraction of its time from which a learner that works beside the runners limits."""
+"""Minimum utilization at which a learner that overlaps with the runners is the bottleneck."""
 _NONE_LIMITS = 0.3
-"""Largest share below which no part limits."""
+"""Minimum fraction of the time at which a part is the bottleneck."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bottleneck:
-    """Where the time goes."""
+    """Division of the time."""
 
     rows: Mapping[str, Mapping[str, float]]
-    """Fraction of each of `PARTS`: one row, "iteration", if sampling and learning take turns, else
-    "env runners" and "learner".
+    """Fraction of each of `PARTS`: one row, "iteration", if sampling and learning alternate,
+    otherwise "env runners" and "learner".
     """
     limit: str
-    """Part that limits; "" if none does."""
+    """Limiting part; empty if there is none."""
     advice: str
-    """What limits and what helps, in a sentence."""
+    """Explanation and advice in one sentence."""
 
 
 def bottleneck(
     seconds: Mapping[str, object], *, num_env_runners: int = 0, num_envs: int = 1
 ) -> Bottleneck | None:
-    """Return what limits; None without times.
+    """Return the bottleneck, or None without times.
 
     Args:
         seconds: Result of `TimeSplit.seconds`.
         num_env_runners: Env runners in other processes.
-        num_envs: Environments of a runner.
+        num_envs: Number of environments per runner.
     """
     found = {
         name: _number(seconds.get(f"{name}_s"))
@@ -67,7 +67,7 @@ def bottleneck(
         found["learning"],
     )
     acting = {"environment": environment, "inference": inference, "connectors": connectors}
-    if busy > 1.1 * sampling + 0.01 * total:  # they sample while the learner works
+    if busy > 1.1 * sampling + 0.01 * total:  # sampling overlaps with learning
         rows = {
             "env runners": _shares({**acting, "waiting": total - busy}, total),
             "learner": _shares(
@@ -96,7 +96,7 @@ def bottleneck(
         limit = max(row, key=lambda name: row[name])
         share = row[limit]
     if share < _NONE_LIMITS or limit == "other":
-        return Bottleneck(rows=rows, limit="", advice=f"No part limits: {_list(rows)}.")
+        return Bottleneck(rows=rows, limit="", advice=f"No bottleneck: {_list(rows)}.")
     return Bottleneck(
         rows=rows, limit=limit, advice=_advice(limit, share, num_env_runners, num_envs)
     )
@@ -115,24 +115,25 @@ def _advice(limit: str, share: float, runners: int, envs: int) -> str:
     percent = f"{share:.0%}"
     if limit == "learning":
         return (
-            f"The learner limits ({percent} of the time): more env runners will not help. Fewer "
-            "epochs, larger minibatches, a smaller network, a GPU or more learners do."
+            f"The learner is the bottleneck ({percent} of the time): more env runners will not "
+            "help. Use fewer epochs, larger minibatches, a smaller network, a GPU or more learners."
         )
     if limit == "environment":
         now = f"now {runners}" if runners else "now 0: they run in the algorithm's process"
         return (
-            f"The environments limit ({percent} of the time): raise `num_env_runners` ({now}), or "
-            "step many environments at once with `gym_env_vectorize_mode`."
+            f"The environments are the bottleneck ({percent} of the time): raise "
+            f"`num_env_runners` ({now}), or vectorize environments with `gym_env_vectorize_mode`."
         )
     if limit == "inference":
         return (
-            f"Inference limits ({percent} of the time): raise `num_envs_per_env_runner` (now "
-            f"{envs}), so that one forward pass serves more environments."
+            f"Inference is the bottleneck ({percent} of the time): raise "
+            f"`num_envs_per_env_runner` (now {envs}), so that one forward pass serves more "
+            "environments."
         )
     if limit == "connectors":
         return (
-            f"Connectors, callbacks and bookkeeping limit ({percent} of the time): callbacks of "
-            "every step and connectors that build episodes cost most."
+            f"Connectors, callbacks and bookkeeping are the bottleneck ({percent} of the time): "
+            "callbacks in every step and connectors that build episodes cost most."
         )
     if limit == "evaluation":
         return (
@@ -140,8 +141,8 @@ def _advice(limit: str, share: float, runners: int, envs: int) -> str:
             "`evaluation_num_env_runners` processes."
         )
     return (
-        f"The algorithm waits for its env runners ({percent} of the time): it goes on when the "
-        "slowest has delivered. Use no more runners than CPUs, and more environments in each."
+        f"The algorithm waits for its env runners ({percent} of the time) until the slowest "
+        "is done. Use at most one runner per CPU, and more environments in each."
     )
 
 

@@ -5,9 +5,9 @@ Kind `rl`. Besides the files of every record (see `runs`):
     rl/episodes.jsonl   for each iteration the last episodes that ended: returns and lengths
     videos/             episodes of evaluations; the events "video" name them
 
-`metrics.jsonl` holds the results with flat names, the most telling ones first, and
-`workers.jsonl` where the time of each env runner goes. A record that cannot be written is given up
-with a warning: it never stops the training.
+`metrics.jsonl` contains the results under flat names, the most important ones first, and
+`workers.jsonl` the time split of each env runner. If a record cannot be written, it ends with a
+warning and the training continues.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ EPISODES_FILE = f"{DIRECTORY}/episodes.jsonl"
 VIDEOS_DIRECTORY = "videos"
 EPISODES_BYTES = 1_000_000
 SHOWN_EPISODES = 20
-"""Episodes that are recorded for each iteration."""
+"""Maximum number of recorded episodes per iteration."""
 RUNNERS_EVERY_S = 2.0
-"""Seconds between two samples of the env runners."""
+"""Seconds between samples of the env runners."""
 FLUSH_EVERY_S = 30.0
-"""Seconds between two uploads to remote storage."""
+"""Seconds between uploads to remote storage."""
 FIRST = (
     f"{ENV_RUNNER_RESULTS}/{EPISODE_RETURN_MEAN}",
     f"{ENV_RUNNER_RESULTS}/{EPISODE_LEN_MEAN}",
@@ -85,8 +85,8 @@ def flat_metrics(result: Metrics) -> dict[str, Any]:
 
 
 def recorder_of(config: Any, algorithm: str) -> AlgorithmRecorder | None:
-    """Return the recorder of an algorithm; None if its configuration or
-    `SYNCLINE_RL_RECORD=0` says so.
+    """Return the recorder of an algorithm; None if disabled by its configuration or by
+    `SYNCLINE_RL_RECORD=0`.
 
     Args:
         config: The algorithm's options.
@@ -122,8 +122,8 @@ class AlgorithmRecorder:
 
     Args:
         name: Name of the run and of its directory.
-        config: Configuration, as `run.json` holds it.
-        storage_path: Directory or URI that contains the runs; by default the configured one.
+        config: Configuration for `run.json`.
+        storage_path: Directory or URI of all runs; by default the configured one.
         clock: Seconds since the epoch.
     """
 
@@ -164,12 +164,12 @@ class AlgorithmRecorder:
     # -- events
 
     def begin(self) -> None:
-        """Create the record; later calls do nothing."""
+        """Create the record; later calls have no effect."""
         if self._has_begun:
             return
         self._has_begun = True
         self._write(self._begin)
-        atexit.register(self.close)  # scripts end without `stop()`
+        atexit.register(self.close)  # scripts may end without `stop()`
 
     def _begin(self) -> None:
         self._storage.prepare()
@@ -185,13 +185,13 @@ class AlgorithmRecorder:
         self._write(lambda: self._directory.event(event, **fields))
 
     def failed(self, error: BaseException) -> None:
-        """Note the exception of an iteration; it is the outcome unless a later one succeeds."""
+        """Record the exception of an iteration; it is the outcome unless a later one succeeds."""
         self._error = masked_text("".join(traceback.format_exception(error)))
         self._aborted = isinstance(error, KeyboardInterrupt)
         self.event("failure", error=masked_text(f"{type(error).__name__}: {error}"))
 
     def saved(self, path: str, iteration: int) -> None:
-        """Note a checkpoint; those in the run directory are listed in the record."""
+        """Record a checkpoint; the record lists those in the run directory."""
         self.event("checkpoint", path=path, iteration=iteration)
         parent, _, name = path.rstrip("/").rpartition("/")
         if parent == self.path:
@@ -206,7 +206,7 @@ class AlgorithmRecorder:
     # -- iterations
 
     def add_samples(self, samples: Sequence[Sample]) -> None:
-        """Note the episodes and the runners of samples."""
+        """Record the episodes and the runners of samples."""
         for sample in samples:
             if sample.episodes:
                 self._recent = [*self._recent, *sample.episodes][-SHOWN_EPISODES:]
@@ -224,7 +224,7 @@ class AlgorithmRecorder:
 
     def _report(self, result: Metrics) -> None:
         iteration, now = int(result["training_iteration"]) - 1, self._clock()
-        if not self._last and iteration:  # continues another process
+        if not self._last and iteration:  # continues the run of another process
             self._scalars.restart(iteration + 1)
         metrics = self._last = flat_metrics(metric_values.clean(result))
         self._directory.report(iteration, 0, metrics, now, wanted=EVALUATION_RESULTS in result)
@@ -269,8 +269,8 @@ class AlgorithmRecorder:
         self._episodes.append([line])
 
     def close(self) -> None:
-        """Write the outcome: finished, or the error of the last iteration; later calls do
-        nothing.
+        """Write the outcome: finished, or the error of the last iteration; later calls have no
+        effect.
         """
         if not self._has_begun or self._has_ended or os.getpid() != self._pid:
             return
@@ -304,7 +304,7 @@ class AlgorithmRecorder:
 
 
 class _Runner:
-    """What is known of an env runner."""
+    """State of an env runner."""
 
     def __init__(self, pid: int, is_here: bool, attempt: int, seconds: RunnerSeconds) -> None:
         self.pid = pid
@@ -316,7 +316,7 @@ class _Runner:
 
     @classmethod
     def of(cls, sample: Sample, before: _Runner | None) -> _Runner:
-        """Return a new runner, or the successor of one that died."""
+        """Return the state of a new runner, or of the successor of a dead one."""
         is_here = sample.host in ("", socket.gethostname())
         attempt = 1 if before is None else before._attempt + 1
         return cls(sample.pid or os.getpid(), is_here, attempt, RunnerSeconds())

@@ -1,7 +1,7 @@
 """`TimeSplit`: seconds of an iteration in environments, inference, learning, evaluation, waiting.
 
-Runners and learners may work at the same time, so the parts need not sum up to the whole: the
-runners' seconds are those of an average runner. `limiting` (pure) says which part limits.
+Runners and learners may work at the same time, so the parts do not necessarily sum up to the total:
+the runners' seconds are averages over the runners. `bottleneck` finds the limiting part.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from syncline.rl.runners.sample import Sample
 TIME_SPLIT = "time_split"
 """Key of results: a dictionary with the fields of `Seconds`."""
 STEPS_PER_S = "num_env_steps_sampled_throughput_per_sec"
-"""Key of results: sampled environment steps of the iteration by its seconds without evaluation."""
+"""Key of results: sampled environment steps per second of the iteration, without evaluation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunnerSeconds:
-    """Seconds of one runner, summed up."""
+    """Summed seconds of one runner."""
 
     environment_s: float = 0.0
     inference_s: float = 0.0
     other_s: float = 0.0
-    """In the runner's own bookkeeping, connectors and callbacks."""
+    """Seconds in bookkeeping, connectors and callbacks of the runner."""
 
     @property
     def busy_s(self) -> float:
@@ -34,7 +34,7 @@ class RunnerSeconds:
         return self.environment_s + self.inference_s + self.other_s
 
     def plus(self, sample: Sample) -> RunnerSeconds:
-        """Return the sums with a further sample."""
+        """Return the sums including another sample."""
         times = sample.times
         return RunnerSeconds(
             environment_s=self.environment_s + times.env_s,
@@ -66,7 +66,7 @@ class TimeSplit:
         return self._runners
 
     def add_samples(self, samples: Iterable[Sample]) -> None:
-        """Add what runners handed over."""
+        """Add the seconds of samples."""
         for sample in samples:
             before = self._runners.get(sample.runner, RunnerSeconds())
             self._runners[sample.runner] = before.plus(sample)
@@ -88,11 +88,11 @@ class TimeSplit:
         """Return the seconds of the iteration so far.
 
         Args:
-            num_runners: Runners of the algorithm, of which some may have delivered nothing.
+            num_runners: Number of runners, including those that have not delivered samples.
 
         Returns:
-            Of an average runner: `environment_s`, `inference_s`, `sampling_other_s`. Of the
-            algorithm: `sampling_s` (until the samples were there), `learning_s`, `evaluation_s`,
+            Averages over runners: `environment_s`, `inference_s`, `sampling_other_s`. Totals of the
+            algorithm: `sampling_s` (including waiting for samples), `learning_s`, `evaluation_s`,
             `total_s`.
         """
         count = max(num_runners, len(self._runners), 1)

@@ -1,4 +1,4 @@
-"""Videos of episodes: playing them with frames, and writing GIF and MP4 files.
+"""Videos of episodes: playing episodes with frames, and writing GIF and MP4 files.
 
 Covered: single environments of one or several agents whose `render()` returns images. Not covered:
 environments that exist only as vectors.
@@ -21,14 +21,14 @@ from syncline.rl.runners.sample import EpisodeResult
 from syncline.rl.value_types import Env
 
 FPS = 30.0
-"""Frames per second of environments that declare none."""
+"""Default frames per second."""
 MAX_FRAMES = 3_000
-"""Frames of an episode; later ones are left out."""
+"""Maximum number of frames per episode; later frames are dropped."""
 GIF_FPS = 15.0
 GIF_WIDTH = 400
-"""Largest width and frames per second of a GIF, whose files are large."""
+"""Maximum width and frames per second of GIF files, which are large."""
 KEPT = 20
-"""Videos of evaluations that are kept."""
+"""Number of evaluation videos to keep."""
 FORMATS = (".mp4", ".gif")
 INSTALL = "syncline[rl-video]"
 
@@ -41,7 +41,7 @@ class PlayedEpisode:
     """An episode with its frames."""
 
     frames: Sequence[Frame]
-    """The first observation and every step."""
+    """Frames of the first observation and of every step."""
     result: EpisodeResult
     fps: float = FPS
 
@@ -53,10 +53,10 @@ class _Camera:
     episodes: list[list[Frame]] = field(default_factory=list)
     fps: float = FPS
     error: ValueError | None = None
-    """Why there are no frames; raised after the episodes, since it is no error of the step."""
+    """Error of rendering; raised after the episodes, because stepping succeeded."""
 
     def attach(self, env: Any, name: str) -> Any:
-        """Let `reset` and `step` of an environment take a frame; return the environment."""
+        """Make `reset` and `step` of an environment capture frames; return the environment."""
         metadata = getattr(env, "metadata", None) or {}
         self.fps = float(metadata.get("render_fps") or FPS)
         _set_render_mode(env)
@@ -83,7 +83,7 @@ class _Camera:
             self.episodes[-1].append(_frame(env, name))
         except ValueError as error:
             self.error = error
-        except Exception as error:  # the program's own, or a library that is missing
+        except Exception as error:  # an error of the program, or a missing library
             self.error = ValueError(f"`render()` of {name} failed: {error}")
 
 
@@ -100,12 +100,12 @@ def play_episodes(
     Args:
         algorithm: The algorithm.
         count: Number of episodes.
-        explore: Draw actions; None for the configured value of evaluations.
-        seed: Seed of the environment and of actions; None for that of evaluations.
+        explore: Sample actions; None for the configured value of evaluations.
+        seed: Seed of the environment and of actions; None for the seed of evaluations.
         with_frames: Render every step.
 
     Raises:
-        ValueError: The environment renders no images.
+        ValueError: The environment does not render images.
     """
     config = algorithm.config.get_evaluation_config_object()
     maker, camera = resolve_env(config.env, render_mode="rgb_array"), _Camera()
@@ -144,12 +144,12 @@ def write_video(path: str, frames: Sequence[Frame], fps: float = FPS) -> None:
     """Write frames to a file: MP4 with H.264, or GIF.
 
     Raises:
-        ValueError: The file has another extension, or there are no frames.
+        ValueError: The file has another extension, or `frames` is empty.
         ImportError: The library for this format is not installed.
     """
     extension = os.path.splitext(path)[1].lower()
     if extension not in FORMATS:
-        raise ValueError(f"A video is written as {' or '.join(FORMATS)}, not as {path!r}.")
+        raise ValueError(f"Videos are written as {' or '.join(FORMATS)}, not as {path!r}.")
     if not frames:
         raise ValueError("There are no frames to write.")
     if extension == ".mp4":
@@ -186,12 +186,12 @@ def _write_gif(path: str, frames: Sequence[Frame], fps: float) -> None:
 
 
 def save_video(algorithm: Any, directory: str, *, keep: int = KEPT) -> tuple[str, EpisodeResult]:
-    """Play an episode and write its video to `directory`; return the file's name and the result.
+    """Play an episode and write its video to `directory`; return the file name and the result.
 
     Args:
         algorithm: The algorithm.
         directory: Local directory; it is created if missing.
-        keep: Videos that stay there; the oldest ones are deleted.
+        keep: Number of videos to keep; older ones are deleted.
     """
     extension = best_format()
     (episode,) = play_episodes(algorithm)
@@ -206,7 +206,7 @@ def save_video(algorithm: Any, directory: str, *, keep: int = KEPT) -> tuple[str
 
 
 def best_format() -> str:
-    """Return the extension of the better format that the installed libraries can write.
+    """Return the extension of the best format that the installed libraries support.
 
     Raises:
         ImportError: Neither library is installed.
@@ -220,7 +220,7 @@ def best_format() -> str:
 
 
 def _copy_connectors(algorithm: Any, runner: Any) -> None:
-    """Give the runner the state of the connectors, such as means of observations."""
+    """Copy the connectors' state, such as means of observations, to the runner."""
     if not hasattr(runner, "get_connector_state") or runner.get_connector_state() is None:
         return
     states = algorithm.env_runner_group.foreach_env_runner("get_connector_state")
@@ -229,12 +229,12 @@ def _copy_connectors(algorithm: Any, runner: Any) -> None:
 
 
 def _set_render_mode(env: Env) -> None:
-    """Ask environments of programs for images; those of gymnasium were created for them."""
+    """Set the render mode of user-defined environments; gymnasium's were created with it."""
     inner = getattr(env, "unwrapped", env)
     if getattr(inner, "render_mode", None) is None:
         try:
             inner.render_mode = "rgb_array"
-        except AttributeError:  # read-only: `render` decides itself
+        except AttributeError:  # read-only attribute
             return
 
 
@@ -245,7 +245,7 @@ def _frame(env: Env, name: str) -> Frame:
     if not isinstance(image, np.ndarray) or image.ndim != 3 or image.shape[2] not in (3, 4):
         raise ValueError(
             f"`render()` of {name} returned a {type(image).__name__}, not an image of shape "
-            "(height, width, 3), so there is no video. Let it return an array of uint8 if its "
+            "(height, width, 3), so no video is written. Return a uint8 array if "
             "`render_mode` is 'rgb_array'."
         )
     return np.array(image[..., :3], np.uint8)

@@ -15,14 +15,14 @@ def gae(
 ) -> np.ndarray:
     """Return the advantages [T, N], float32.
 
-    A_t = d_t + gamma lambda A_{t+1} with d_t = r_t + gamma V(s_{t+1}) - V(s_t); the sum stops where
-    an episode ends.
+    A_t = d_t + gamma lambda A_{t+1} with d_t = r_t + gamma V(s_{t+1}) - V(s_t); the sum stops at
+    the end of an episode.
 
     Args:
         rewards: r_t, [T, N].
         values: V(s_t), [T, N].
         next_values: V(s_{t+1}) of the same episode, [T, N]; 0 after terminal states.
-        ends: The step is the last of its episode, or of its trajectory, [T, N].
+        ends: True for the last step of an episode or trajectory, [T, N].
         gamma: Discount factor.
         lambda_: 0 for one-step, 1 for Monte Carlo advantages.
     """

@@ -12,7 +12,7 @@ def lambda_returns(
 
     Args:
         rewards: r_t, [T, N].
-        next_values: V(s_{t+1}), [T, N]; the last row also stands for R_{T}.
+        next_values: V(s_{t+1}), [T, N]; the last row is also used as R_{T}.
         discounts: Discount factors, 0 after terminal states, [T, N].
         lambda_: 0 for one-step, 1 for Monte Carlo returns.
     """

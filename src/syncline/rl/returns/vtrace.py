@@ -27,10 +27,10 @@ def vtrace(
         rewards: r_t, [T, N].
         values: V(s_t), [T, N].
         next_values: V(s_{t+1}) of the same episode, [T, N]; 0 after terminal states.
-        ends: The step is the last of its episode, or of its trajectory, [T, N].
+        ends: True for the last step of an episode or trajectory, [T, N].
         gamma: Discount factor.
-        clip_rho: Limit of the importance ratios in the targets.
-        clip_pg_rho: Limit of the importance ratios in the advantages.
+        clip_rho: Maximum importance ratio in the targets.
+        clip_pg_rho: Maximum importance ratio in the advantages.
         lambda_: Decay of the traces.
     """
     ratios = np.exp(log_ratios)

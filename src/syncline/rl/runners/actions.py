@@ -17,7 +17,7 @@ ToEnv = Callable[[Tree], Tree]
 
 
 def actions_for_env(space: Space, *, normalize: bool, clip: bool) -> ToEnv | None:
-    """Return the function from actions of modules to those of environments; None if it is the
+    """Return the function that converts actions of modules to those of environments; None for the
     identity.
     """
     if isinstance(space, spaces.Dict):
@@ -44,7 +44,7 @@ def actions_for_env(space: Space, *, normalize: bool, clip: bool) -> ToEnv | Non
 
 
 def is_normalized(space: Space) -> bool:
-    """Return True for a Box whose actions modules give in [-1, 1]."""
+    """Return True for a Box whose actions are normalized to [-1, 1]."""
     return (
         isinstance(space, spaces.Box)
         and bool(space.is_bounded())
@@ -63,8 +63,8 @@ def _for_box(space: spaces.Box, normalize: bool, clip: bool) -> ToEnv | None:
 
 
 def actions_from_env(space: Space, *, normalize: bool) -> ToEnv | None:
-    """Return the function from actions of environments, [B, …], to those of modules; None if it is
-    the identity. The inverse of `actions_for_env`, for one Box or Discrete space.
+    """Return the inverse of `actions_for_env` for a Box or Discrete space, on actions [B, …]; None
+    for the identity.
     """
     if isinstance(space, spaces.Discrete) and space.start:
         start = int(space.start)
@@ -80,7 +80,7 @@ def actions_from_env(space: Space, *, normalize: bool) -> ToEnv | None:
 
 
 def random_action(space: Space, random: np.random.Generator, normalize: bool) -> Tree:
-    """Return a random action as a module would give it."""
+    """Return a random action in the module's range."""
     if isinstance(space, spaces.Dict):
         return {key: random_action(each, random, normalize) for key, each in space.spaces.items()}
     if isinstance(space, spaces.Tuple):

@@ -1,4 +1,4 @@
-"""`Connections`: the connectors of an env runner's configuration, on both sides of the module."""
+"""`Connections`: the connectors of an env runner, before and after the module."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 
 class Connections:
-    """The program's connectors of a runner; they run on its current episodes, once a step.
+    """The user-defined connectors of a runner, which run once per step on its current episodes.
 
     The runner and the module do the work of default connectors on whole columns, so only the pieces
-    between the first and the last one of the program run here.
+    connectors from the first to the last user-defined one run here.
 
     Args:
         env_to_module: Connectors from environments to the module.
         module_to_env: Connectors from the module to environments.
-        metrics: Logger that connectors get.
+        metrics: Logger that is passed to connectors.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Connections:
 
     @property
     def _to_module(self) -> list[ConnectorV2]:
-        """Pieces that run; the first is the pipeline's first one, since others build on it."""
+        """Connectors to run, starting at the beginning of the pipeline."""
         pieces = self.env_to_module.connectors
         return pieces[: own_pieces(pieces).stop]
 
@@ -71,10 +71,10 @@ class Connections:
         action_space: Space,
         metrics: MetricsLogger,
     ) -> Self:
-        """Return the connectors of a configuration.
+        """Create the connectors of a configuration.
 
         Raises:
-            TypeError: A function of the configuration returned something else than connectors.
+            TypeError: A function of the configuration did not return connectors.
         """
         spaces = {
             VECTOR_SPACES: (env.observation_space, env.action_space),
@@ -86,13 +86,13 @@ class Connections:
 
     @property
     def are_needed(self) -> bool:
-        """True if the program has pieces; default ones need not run."""
+        """True if there are user-defined connectors; default ones need not run."""
         return bool(self._to_module or self._to_env)
 
     def observe(
         self, module: Any, episodes: list[SingleAgentEpisode], *, explore: bool
     ) -> list[Tree]:
-        """Return the newest observation of each episode, as the module gets it."""
+        """Return the newest observation of each episode, transformed for the module."""
         batch = ConnectorPipelineV2(connectors=self._to_module)(
             rl_module=module,
             batch={},
@@ -115,7 +115,7 @@ class Connections:
         *,
         explore: bool,
     ) -> dict[str, Tree]:
-        """Return the module's outputs [N, ...] as the connectors to the environments leave them."""
+        """Return the module's outputs [N, ...] after the connectors to the environments."""
         pieces = self._to_env
         if not pieces:
             return columns
@@ -161,7 +161,7 @@ class Connections:
         }
 
     def take_changes(self) -> StateDict | None:
-        """Return the changes of both pipelines, for merging; None if there is nothing to merge."""
+        """Return the changes of both pipelines for merging, or None."""
         changes = {name: pipeline.take_changes() for name, pipeline in self.pipelines.items()}
         return changes if any(changes.values()) else None
 
@@ -172,12 +172,12 @@ class Connections:
 
 
 class MultiAgentConnections(Connections):
-    """Connectors of a runner with several agents: batches have the items of all agents."""
+    """Connectors of a runner with several agents; batches contain the items of all agents."""
 
     def observe_agents(
         self, module: Any, episodes: list[MultiAgentEpisode], *, explore: bool
     ) -> list[dict[Any, Tree]]:
-        """Return the newest observations by agent of each episode, as the modules get them."""
+        """Return the newest observations of each episode by agent, transformed for the modules."""
         shared: dict[str, Any] = {}
         batch = ConnectorPipelineV2(connectors=self._to_module)(
             rl_module=module,
@@ -206,7 +206,7 @@ class MultiAgentConnections(Connections):
         *,
         explore: bool,
     ) -> dict[int, dict[Any, dict[str, Tree]]]:
-        """Return the modules' outputs by environment and agent, as the connectors to the
+        """Return the modules' outputs by environment and agent, after the connectors to the
         environments leave them.
         """
         pieces = self._to_env
@@ -241,7 +241,7 @@ class MultiAgentConnections(Connections):
 
 
 def _observation(batch: Batch, single: SingleAgentEpisode, memorized: Any) -> Tree:
-    """Return an agent's observation in a batch, which may be sorted by module; else the newest."""
+    """Return an agent's observation from a batch, possibly grouped by module, else the newest."""
     key = batch_key(single)
     if Columns.OBS in batch and key in batch[Columns.OBS]:
         return batch[Columns.OBS][key][-1]
@@ -256,7 +256,7 @@ def _observation(batch: Batch, single: SingleAgentEpisode, memorized: Any) -> Tr
 
 
 def _item(values: Any, episode: SingleAgentEpisode, place: int) -> Any:
-    """Return the item of an episode: below its key, or at its place in a batch."""
+    """Return the item of an episode: by its key, or by its position in a batch."""
     if isinstance(values, dict) and batch_key(episode) in values:
         return values[batch_key(episode)][-1]
     if isinstance(values, list):

@@ -1,7 +1,7 @@
 """`EpisodeSampling`: `sample()` and `get_metrics()` of env runners, for programs.
 
-Algorithms sample fragments. A program that calls `sample()` gets episodes, for which the runner
-builds episode objects from then on.
+Algorithms sample fragments. `sample()` returns episodes to a program; the runner builds episode
+objects from its first call.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from syncline.rl.runners.sampling_results import log_samples
 
 
 class EpisodeSampling:
-    """The part of an env runner that returns episodes."""
+    """The methods of an env runner that return episodes."""
 
     config: AlgorithmConfig
     num_envs: int
@@ -32,19 +32,19 @@ class EpisodeSampling:
         random_actions: bool = False,
         force_reset: bool = False,
     ) -> list[Any]:
-        """Sample, and return episodes.
+        """Sample and return episodes.
 
-        Without a number, sample as the configuration says: steps of a fragment for every
-        environment, or an episode of every environment if `batch_mode="complete_episodes"`.
+        Without a number, sample the configured fragment length in every environment or, with
+        `batch_mode="complete_episodes"`, one episode per environment.
 
         Args:
-            num_timesteps: Steps of all environments together, rounded up to a multiple of their
-                number. Returns the episodes that ended, and parts of those that go on; the next
+            num_timesteps: Total number of steps of all environments, rounded up to a multiple of
+                their number. Returns finished episodes and parts of unfinished ones; the next
                 call returns their next parts.
-            num_episodes: Number of complete episodes, which begin now. Returns these.
-            explore: Draw actions; None for the configured value.
-            random_actions: Draw all actions uniformly.
-            force_reset: Begin new episodes before.
+            num_episodes: Number of complete new episodes to return.
+            explore: Sample actions; None for the configured value.
+            random_actions: Sample all actions uniformly.
+            force_reset: First begin new episodes.
 
         Raises:
             ValueError: Both numbers are given.
@@ -77,8 +77,7 @@ class EpisodeSampling:
         return episodes
 
     def get_metrics(self) -> Any:
-        """Return the metrics of what `sample()` returned since the last call, for
-        `MetricsLogger.aggregate`.
+        """Return the metrics of `sample()` since the last call, for `MetricsLogger.aggregate`.
         """
         logger = MetricsLogger()
         log_samples(logger, (), self._unreported, self.config.metrics_num_episodes_for_smoothing)
@@ -103,9 +102,9 @@ class EpisodeSampling:
     def sample_episodes(
         self, count: int, *, explore: bool | None = None, random_actions: bool = False
     ) -> Sample:
-        """Sample `count` complete episodes, which begin now."""
+        """Sample `count` complete new episodes."""
         raise NotImplementedError
 
     def _tracked(self) -> EpisodeHooks:
-        """Return the tracker of episodes; make it, and begin new episodes, if there is none."""
+        """Return the episode tracker; if missing, create it and begin new episodes."""
         raise NotImplementedError

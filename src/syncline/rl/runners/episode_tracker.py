@@ -1,4 +1,4 @@
-"""`EpisodeTracker`: episode objects beside the columns, for callbacks and connectors.
+"""`EpisodeTracker`: episode objects in parallel to the columns, for callbacks and connectors.
 
 Covered: episodes of one agent, and the calls of hooks. Not covered: several agents
 (`multi_agent_tracker`).
@@ -23,7 +23,7 @@ from syncline.rl.value_types import Info
 
 
 class EpisodeHooks:
-    """Calls the hooks of episodes, and collects episodes for `sample()`.
+    """Calls episode hooks and collects episodes for `sample()`.
 
     Args:
         runner: The env runner.
@@ -36,13 +36,13 @@ class EpisodeHooks:
         self._callbacks = callbacks
         self._metrics = metrics
         self.explore = True
-        """Whether connectors are told that actions are drawn."""
+        """Value of `explore` that is passed to connectors."""
         self.finished: list[Any] = []
-        """Episodes that ended since the last hand-over."""
+        """Episodes finished since the last call of `sample()`."""
         self._places: list[int] = []
-        """Their environments."""
+        """Environments of these episodes."""
         self._chunks: dict[int, list[Any]] = {}
-        """Parts of current episodes that `sample()` returned, by environment."""
+        """Parts of current episodes that `sample()` has returned, by environment."""
         self._collected: _Collected | None = None
 
     def _present(self) -> dict[int, Any]:
@@ -50,7 +50,7 @@ class EpisodeHooks:
         raise NotImplementedError
 
     def _replace(self, place: int, episode: Any) -> None:
-        """Put an episode in place of a current one."""
+        """Replace a current episode."""
         raise NotImplementedError
 
     # -- hooks
@@ -70,7 +70,7 @@ class EpisodeHooks:
             )
 
     def _end(self, place: int, episode: EpisodeType) -> None:
-        """Call the hook of an episode's end."""
+        """Call the hook for the end of an episode."""
         chunks = self._chunks.pop(place, [])
         self._call("on_episode_end", place, episode, prev_episode_chunks=chunks)
         self._log_custom_metrics(episode)
@@ -78,7 +78,7 @@ class EpisodeHooks:
         self._places.append(place)
 
     def _log_custom_metrics(self, episode: Any) -> None:
-        """Log what callbacks from older releases stored as `custom_metrics`."""
+        """Log the `custom_metrics` that callbacks from older releases have stored."""
         window = self._runner.config.metrics_num_episodes_for_smoothing
         for name, value in episode.custom_data.get("custom_metrics", {}).items():
             for reduce in ("mean", "min", "max"):
@@ -86,7 +86,7 @@ class EpisodeHooks:
                 self._metrics.log_value(key, value, reduce=reduce, window=window)
 
     def hand_over(self) -> Any:
-        """Return what the callbacks logged since the previous call, for `aggregate`."""
+        """Return the metrics that the callbacks logged since the previous call, for `aggregate`."""
         samples = [*self.finished, *self._present().values()]
         if self._collected is not None:
             self._collected = _Collected(
@@ -101,11 +101,11 @@ class EpisodeHooks:
     # -- episodes for `sample()`
 
     def begin_collecting(self) -> None:
-        """Keep the episodes of the next hand-over."""
+        """Start collecting episodes for the next call of `sample()`."""
         self._collected = _Collected(samples=[], ended=[])
 
     def collected_by_share(self, count: int, num_envs: int) -> list[Any]:
-        """Return `count` episodes that ended, of every environment as many."""
+        """Return `count` finished episodes, the same number of every environment."""
         made, self._collected = self._collected, None
         assert made is not None
         shares = np.full(num_envs, count // num_envs)
@@ -120,8 +120,8 @@ class EpisodeHooks:
         return [each for each in made.samples if id(each) not in others]
 
     def collected_with_parts(self, lookback: int) -> list[Any]:
-        """Return the episodes that ended and the parts of current ones, which begin new parts with
-        so many steps as lookback.
+        """Return the finished episodes and the parts of current ones; start new parts with the
+        given number of lookback steps.
         """
         made, self._collected = self._collected, None
         assert made is not None
@@ -134,18 +134,18 @@ class EpisodeHooks:
 
 @dataclass(frozen=True, kw_only=True)
 class _Collected:
-    """Episodes of a hand-over."""
+    """Episodes returned by one call of `sample()`."""
 
     samples: list[Any]
-    """What hooks got, and may have changed."""
+    """Episodes passed to hooks, which may have changed them."""
     ended: list[tuple[int, Any]]
-    """Environment and episode, in the order of their ends."""
+    """Environment and episode, in the order in which the episodes ended."""
 
 
 class EpisodeTracker(EpisodeHooks):
-    """The current episode of each environment.
+    """Tracks the current episode of each environment.
 
-    Only runners whose callbacks or connectors need episodes have one: it costs microseconds a step.
+    Only used if callbacks or connectors need episodes, because it costs microseconds per step.
 
     Args:
         runner: The env runner.
@@ -165,7 +165,7 @@ class EpisodeTracker(EpisodeHooks):
         self._connections = connections
         self.episodes: list[SingleAgentEpisode] = []
         self.ended: dict[int, SingleAgentEpisode] = {}
-        """Episodes that ended in the last step, by environment."""
+        """Episodes finished in the last step, by environment."""
 
     def begin(self, obs: Tree, infos: dict[str, Any]) -> Tree:
         """Begin an episode in every environment; return the observations for the module."""
@@ -194,9 +194,9 @@ class EpisodeTracker(EpisodeHooks):
         truncated: Any,
         infos: dict[str, Any],
     ) -> Tree:
-        """Add a step to every episode, and begin new ones where episodes ended.
+        """Add a step to every episode; begin new episodes in environments whose episode ended.
 
-        Returns the observations for the module; those in `infos["final_obs"]` become such, too.
+        Returns the observations for the module; also transforms those in `infos["final_obs"]`.
         """
         per_env = infos_per_env(infos, self._runner.num_envs)
         outputs = {name: column for name, column in columns.items() if name != Columns.ACTIONS}
@@ -232,7 +232,7 @@ class EpisodeTracker(EpisodeHooks):
         self.episodes[place] = episode
 
     def _observed(self, obs: Tree) -> Tree:
-        """Return the newest observations [N, ...] as connectors leave them."""
+        """Return the newest observations [N, ...] after the connectors."""
         if self._connections is None:
             return obs
         return stack_trees(np.stack, self._observe(self._connections, self.episodes))

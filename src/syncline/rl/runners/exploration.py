@@ -1,7 +1,7 @@
-"""Exploration from older releases: `exploration_config={"type": …}`.
+"""Exploration of older releases: `exploration_config={"type": …}`.
 
 Covered: Gaussian and Ornstein-Uhlenbeck noise on actions, uniform first steps. The other types are
-what algorithms do by themselves, and become their options (`config/exploration_options`).
+built into algorithms and are converted to their options (`config/exploration_options`).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from syncline.rl.value_types import StateDict, Tree
 
 
 def exploring(module: Any, config: Any) -> ActingPolicy:
-    """Return how a module acts and explores, as the configuration says.
+    """Return the acting policy of a module with the configured exploration.
 
     Raises:
-        ValueError: Noise on actions that are no Box.
+        ValueError: Noise is configured for actions other than Box.
     """
     acting: ActingPolicy
     if config.torch_compile_worker:
@@ -48,15 +48,15 @@ def exploring(module: Any, config: Any) -> ActingPolicy:
 
 
 class NoiseOnActions:
-    """Adds noise to the best actions, which are in [-1, 1].
+    """Adds noise to greedy actions in [-1, 1].
 
     Args:
-        acting: Gives the best actions.
-        config: Options of the exploration: `stddev` or `ou_theta`, `ou_sigma` and `ou_base_scale`;
+        acting: Computes the greedy actions.
+        config: Options of the exploration: `stddev`, or `ou_theta`, `ou_sigma` and `ou_base_scale`;
             `initial_scale`, `final_scale`, `scale_timesteps`, `random_timesteps`.
-        size: Numbers of an action.
-        correlated: Use an Ornstein-Uhlenbeck process (Uhlenbeck and Ornstein 1930) for each
-            environment, which begins at 0.
+        size: Number of elements of an action.
+        correlated: Use an Ornstein-Uhlenbeck process (Uhlenbeck and Ornstein 1930) per
+            environment, which starts at 0.
     """
 
     noise_kind: Literal["uniform", "normal"] = "normal"
@@ -79,7 +79,7 @@ class NoiseOnActions:
         self._step = 0
 
     def set_step(self, step: int) -> None:
-        """Set the scale of the noise for so many sampled environment steps."""
+        """Set the scale of the noise according to the number of sampled environment steps."""
         self._step = step
 
     def act(
@@ -118,5 +118,5 @@ class NoiseOnActions:
 
 
 def _uniform(number: float) -> float:
-    """Return a number from U[-1, 1] for one from N(0, 1), by its distribution function."""
+    """Convert N(0, 1) samples to U[-1, 1] by the cumulative distribution function."""
     return math.erf(number / math.sqrt(2.0))

@@ -1,6 +1,6 @@
-"""`ExternalEnvRunner`: samples simulators that act themselves and send what happened.
+"""`ExternalEnvRunner`: samples from external simulators, which send steps or episodes.
 
-Covered: acting for simulators, steps and episodes that they send, waiting for enough of them,
+Covered: acting for simulators, received steps and episodes, waiting for enough of them, weights.
 weights. Not covered: sockets (`envs/external/message_server`), several agents.
 """
 
@@ -39,13 +39,13 @@ logger = logging.getLogger("syncline")
 
 DEFAULT_PORT = 5555
 REPORT_S = 60.0
-"""Seconds without a step after which waiting is reported."""
+"""Seconds without a step after which waiting is logged."""
 
 
 class ExternalEnvRunner:
-    """Waits for simulators at `env_config` ("host", "port" or "socket_path").
+    """Listens for simulators at the address in `env_config` ("host", "port" or "socket_path").
 
-    `port` counts up with the index of the runner; 0 is any free port. Spaces must be configured.
+    The index of the runner is added to `port`; 0 is any free port. Spaces must be configured.
 
     Args:
         config: The algorithm's options.
@@ -85,7 +85,7 @@ class ExternalEnvRunner:
         self._episodes: list[EpisodeResult] = []
         self._number = 0
         self.num_steps = 0
-        """Finished steps that were not handed over."""
+        """Number of finished steps that have not been returned."""
         self.weights_version = 0
         self._learned: MultiRLModule | None = None
         self._is_stopped = False
@@ -128,7 +128,7 @@ class ExternalEnvRunner:
             return trajectory
 
     def observed(self, trajectory: Trajectory, obs: Tree) -> None:
-        """Note an observation, which ends the step before."""
+        """Record an observation, which ends the previous step."""
         problem = mismatch(self.observation_space, obs)
         if problem:
             raise ValueError(f"{problem}.")
@@ -138,7 +138,7 @@ class ExternalEnvRunner:
             self._note_steps(trajectory, len(trajectory.rows) - before)
 
     def act(self, trajectory: Trajectory, explore: bool) -> Tree:
-        """Return an action for the newest observation, as the environment gets it."""
+        """Return an action for the newest observation, ready for the environment."""
         with self._changed:
             policy = self._acting
             shape = (1, policy.noise_size)
@@ -158,14 +158,14 @@ class ExternalEnvRunner:
             return _first(actions if self._to_env is None else self._to_env(actions))
 
     def took(self, trajectory: Trajectory, columns: dict[str, Tree]) -> None:
-        """Note an action of the simulator's own."""
+        """Record an action that the simulator chose."""
         with self._changed:
             trajectory.acted(columns, trajectory.state)
 
     def ended(
         self, trajectory: Trajectory, obs: Tree, *, truncated: bool, result: EpisodeResult
     ) -> None:
-        """Note the end of an episode."""
+        """Record the end of an episode."""
         with self._changed:
             before = len(trajectory.rows)
             final = map_tree(np.asarray, obs)
@@ -175,17 +175,17 @@ class ExternalEnvRunner:
             self._note_steps(trajectory, len(trajectory.rows) - before)
 
     def forget(self, trajectory: Trajectory) -> None:
-        """Leave out an episode."""
+        """Discard an episode."""
         with self._changed:
             if trajectory in self._trajectories:
                 self._trajectories.remove(trajectory)
                 self.num_steps -= len(trajectory.rows)
 
     def add_episode(self, episode: SingleAgentEpisode) -> None:
-        """Add a part of an episode that a simulator sampled with its own copy of the module.
+        """Add a part of an episode that a simulator sampled with its copy of the module.
 
         Raises:
-            ValueError: The module has a memory, or values do not fit to the spaces.
+            ValueError: The module has a memory, or values do not belong to the spaces.
         """
         if self._initial is not None:
             raise ValueError("modules with memory need inference in the algorithm (GET_ACTION)")
@@ -216,13 +216,13 @@ class ExternalEnvRunner:
             self._changed.notify_all()
 
     def wait_for_update(self) -> None:
-        """Wait until the weights change, or the runner stops."""
+        """Wait until the weights change or the runner stops."""
         with self._changed:
             version = self.weights_version
             self._changed.wait_for(lambda: self.weights_version != version or self._is_stopped)
 
     def get_module_state(self) -> StateDict:
-        """Return weights and their version, for simulators that act themselves."""
+        """Return weights and their version, for simulators with local inference."""
         with self._changed:
             return {
                 "rl_module": self.module.get_state(inference_only=True),
@@ -232,16 +232,16 @@ class ExternalEnvRunner:
     # -- sampling
 
     def sample_steps(self, steps: int, **_: object) -> Sample:
-        """Wait for `steps` steps for each of `num_envs_per_env_runner`."""
+        """Wait for `steps` steps times `num_envs_per_env_runner`."""
         needed = steps * self.config.num_envs_per_env_runner
         return self._sample(lambda: self.num_steps >= needed)
 
     def sample_complete(self, least_steps: int, **_: object) -> Sample:
-        """Wait for `least_steps` steps of ended episodes."""
+        """Wait for `least_steps` steps of finished episodes."""
         return self._sample(lambda: sum(each.length for each in self._episodes) >= least_steps)
 
     def sample_episodes(self, count: int, **_: object) -> Sample:
-        """Wait for `count` ended episodes."""
+        """Wait for `count` finished episodes."""
         return self._sample(lambda: len(self._episodes) >= count)
 
     def _sample(self, is_enough: Callable[[], bool]) -> Sample:
@@ -275,7 +275,7 @@ class ExternalEnvRunner:
         return {DEFAULT_MODULE_ID: (self.observation_space, self.action_space)}
 
     def share_modules(self, modules: MultiRLModule) -> None:
-        """Copy the learner's weights from now on: simulators act while it learns."""
+        """Use a copy of the learner's weights, because simulators act while it learns."""
         self._learned = modules
 
     def set_weights(self, weights: StateDict, version: int) -> None:
@@ -290,11 +290,11 @@ class ExternalEnvRunner:
             self._changed.notify_all()
 
     def get_state(self) -> StateDict:
-        """Return the state of the random numbers; simulators go on by themselves."""
+        """Return the random state; simulators keep their own state."""
         return {"random": self._random.bit_generator.state}
 
     def set_state(self, state: StateDict) -> bool:
-        """Continue from a state; return False, as simulators go on by themselves."""
+        """Restore a state; return False because simulators keep their own state."""
         self._random.bit_generator.state = state["random"]
         return False
 
@@ -312,7 +312,7 @@ class ExternalEnvRunner:
 
 
 class SimulatorPeer:
-    """Answers one simulator.
+    """Handles the messages of one simulator.
 
     Args:
         runner: The runner.
@@ -326,7 +326,7 @@ class SimulatorPeer:
         """Return the answer to a message.
 
         Raises:
-            ValueError: The message makes no sense, such as an unknown episode.
+            ValueError: The message is invalid, for example because of an unknown episode.
         """
         runner = self._runner
         if kind is RLlink.PING:
@@ -365,7 +365,7 @@ class SimulatorPeer:
     def start(self, episode_id: str, training: bool) -> None:
         """Begin an episode."""
         if episode_id in self._episodes:
-            raise ValueError(f"the episode {episode_id!r} runs already")
+            raise ValueError(f"the episode {episode_id!r} has already begun")
         self._episodes[episode_id] = _Episode(self._runner, training)
 
     def act(self, episode_id: str, observation: Tree) -> Tree:
@@ -376,7 +376,7 @@ class SimulatorPeer:
         return self._runner.act(episode.trajectory, bool(self._runner.config.explore))
 
     def log_action(self, episode_id: str, observation: Tree, action: Tree) -> None:
-        """Note an action of the simulator's own."""
+        """Record an action that the simulator chose."""
         episode = self._episode(episode_id)
         self._runner.observed(episode.trajectory, observation)
         episode.length += 1
@@ -405,13 +405,13 @@ class SimulatorPeer:
     def _episode(self, episode_id: str) -> _Episode:
         if episode_id not in self._episodes:
             raise ValueError(
-                f"there is no episode {episode_id!r}: call start_episode() first, and nothing "
-                "after end_episode()"
+                f"unknown episode {episode_id!r}: call start_episode() first, and do not use an "
+                "episode after end_episode()"
             )
         return self._episodes[episode_id]
 
     def closed(self) -> None:
-        """Forget the unfinished episodes of a simulator that is gone."""
+        """Discard the unfinished episodes of a disconnected simulator."""
         for episode in self._episodes.values():
             self._runner.forget(episode.trajectory)
         self._episodes = {}
@@ -426,7 +426,7 @@ class _Episode:
 
 
 def use_policy_server(config: AlgorithmConfig) -> None:
-    """Sample simulators if `input` is a function that returns a `PolicyServerInput`."""
+    """Use external simulators if `input` is a function that returns a `PolicyServerInput`."""
     if not callable(config.input_) or isinstance(config.input_, type):
         return
     if not inspect.signature(config.input_).parameters:  # a function that returns a dataset
@@ -446,7 +446,7 @@ def use_policy_server(config: AlgorithmConfig) -> None:
 def _check(config: AlgorithmConfig) -> None:
     if config._env_to_module_connector or config._module_to_env_connector:
         raise ValueError(
-            "Connectors between environments and modules do not run for external simulators. "
+            "External simulators do not support connectors between environments and modules. "
             "Convert observations and actions in the simulator, and remove the options."
         )
 

@@ -1,7 +1,7 @@
 """`EnvRunnerGroup`: the env runners of an algorithm, in its process and in others.
 
-Covered: sampling with all of them, weights, calls of all of them, runners that die. Not covered:
-which algorithm samples when (`algorithms/`).
+Covered: sampling, weights and calls on all runners, failures of runners. Not covered: when an
+algorithm samples (`algorithms/`).
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from syncline.rl.value_types import Space, StateDict
 logger = logging.getLogger("syncline")
 
 Calls = dict[int, tuple[str, tuple[Any, ...]]]
-"""Method and arguments by the index of a runner."""
+"""Method and arguments by index of the runner."""
 SamplesAhead = dict[int, Call]
-"""Requests of samples by the index of a runner."""
+"""Sample requests by index of the runner."""
 MAX_LOGGED_WEIGHTS_BYTES = 64_000_000
-"""Size of the versions of the weights that are kept to repeat samples after a death."""
+"""Maximum bytes of weight versions kept to repeat samples after a failure."""
 SEED_STRIDE = 7919
-"""Distance of the seeds of a runner that begins new episodes after failures."""
+"""Difference between the seeds of a runner before and after it begins new episodes."""
 
 STOP_S = 60.0
-"""Seconds that runners have to write recorded episodes when they stop."""
+"""Seconds for runners to write recorded episodes when they stop."""
 FIRST_DELAY_S = 0.05
-"""Delay before the first restart of a runner; it doubles up to the configured one."""
+"""Delay before the first restart of a runner; it doubles up to the configured maximum."""
 
 
 class EnvRunnerGroup:
@@ -53,9 +53,9 @@ class EnvRunnerGroup:
     Args:
         config: The algorithm's options.
         runner_class: Class of the runners.
-        sleep: Waits for so many seconds.
+        sleep: Waits for a number of seconds.
         clock: Monotonic seconds.
-        observe: Called with the name and the fields of events: runners that died.
+        observe: Called with the name and the fields of events, such as a dead runner.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class EnvRunnerGroup:
     healthy_worker_ids = healthy_env_runner_ids
 
     def num_healthy_remote_workers(self) -> int:
-        """Return the number of runners in other processes that answer."""
+        """Return the number of healthy runners in other processes."""
         return len(self._remotes)
 
     num_healthy_remote_env_runners = num_healthy_remote_workers
@@ -128,30 +128,29 @@ class EnvRunnerGroup:
     # -- sampling
 
     def sample_steps(self, total: int | None = None, **options: object) -> list[Sample]:
-        """Take steps in all environments, `total` together; return the samples in the order of
-        runners.
+        """Take `total` steps in all environments; return the samples in the order of runners.
 
-        By default every runner takes its configured number of steps. With a total that the
-        environments cannot take exactly, they take the next larger number.
+        By default every runner takes its configured number of steps. A total that is not a
+        multiple of the number of environments is rounded up.
         """
         return self._sample("sample_steps", self._lengths(total), options)
 
     def begin_steps(self, total: int | None = None, **options: object) -> SamplesAhead:
-        """Ask the runners of other processes for what `sample_steps` returns; do not wait."""
+        """Request the samples of `sample_steps` from remote runners without waiting."""
         return {
             index: self._remotes[index].submit("sample", "sample_steps", length, options)
             for index, length in self._lengths(total).items()
         }
 
     def finish_steps(self, begun: SamplesAhead) -> list[Sample]:
-        """Return the samples that `begin_steps` asked for, in the order of runners."""
+        """Return the samples requested by `begin_steps`, in the order of runners."""
         began = time.perf_counter()
         samples = self._receive(begun)
         self._sampling_s += time.perf_counter() - began
         return samples
 
     def _lengths(self, total: int | None) -> dict[int, int]:
-        """Return the steps of each environment, by runner."""
+        """Return the number of steps per environment, by runner."""
         indices = self._remotes or [0]
         if total is None:
             return {index: self.config.get_rollout_fragment_length(index) for index in indices}
@@ -159,12 +158,12 @@ class EnvRunnerGroup:
         return dict.fromkeys(indices, each)
 
     def sample_complete(self, total: int, **options: object) -> list[Sample]:
-        """Sample complete episodes with `total` steps together."""
+        """Sample complete episodes with at least `total` steps."""
         each = -(-total // max(len(self._remotes), 1))
         return self._sample("sample_complete", dict.fromkeys(self._remotes or [0], each), options)
 
     def sample_episodes(self, count: int, **options: object) -> list[Sample]:
-        """Sample `count` complete episodes, which begin now."""
+        """Sample `count` complete new episodes."""
         indices = list(self._remotes) or [0]
         shares = {
             index: count // len(indices) + (place < count % len(indices))
@@ -188,14 +187,14 @@ class EnvRunnerGroup:
         return samples
 
     def take_sampling_s(self) -> float:
-        """Return the seconds until samples were there, since the last call."""
+        """Return the seconds spent waiting for samples since the last call."""
         sampling_s, self._sampling_s = self._sampling_s, 0.0
         return sampling_s
 
     # -- weights
 
     def share_modules(self, modules: MultiRLModule) -> None:
-        """Let the runner in this process act with the learner's own modules."""
+        """Make the local runner use the modules of the learner."""
         if self._local is not None:
             self._local.share_modules(modules)
             self._is_sharing = True
@@ -207,9 +206,9 @@ class EnvRunnerGroup:
         from_worker_or_learner_group: Any = None,
         **_: object,
     ) -> None:
-        """Hand weights to all runners: those of the learner group or of another runner.
+        """Send the weights of the learner group or of another runner to all runners.
 
-        Runners in other processes read them from shared memory before their next sample.
+        Remote runners read them from shared memory before their next sample.
         """
         source = from_worker_or_learner_group
         version = source.weights_version
@@ -244,7 +243,7 @@ class EnvRunnerGroup:
             handle.submit("change_modules", change)
 
     def set_merged_connectors(self, state: StateDict) -> None:
-        """Give all runners the connectors' state that joins theirs."""
+        """Send the merged state of the connectors to all runners."""
         if self._local is not None and hasattr(self._local, "set_merged_connectors"):
             self._local.set_merged_connectors(state)
         for handle in self._remotes.values():
@@ -253,12 +252,12 @@ class EnvRunnerGroup:
     # -- fragments of asynchronous algorithms
 
     def request_fragment(self, index: int, **options: object) -> None:
-        """Ask a runner for a fragment of the configured length, after those it already samples."""
+        """Request a fragment of the configured length, queued after the runner's other requests."""
         method, amount = self._fragment_of(index)
         self._remotes[index].request(method, amount, options)
 
     def sample_fragment(self, **options: object) -> Sample:
-        """Return a fragment of the configured length from the runner in this process."""
+        """Sample a fragment of the configured length with the local runner."""
         method, amount = self._fragment_of(0)
         (sample,) = self._sample(method, {0: amount}, options)
         return sample
@@ -271,14 +270,14 @@ class EnvRunnerGroup:
         return "sample_steps", length
 
     def num_requested(self, index: int) -> int:
-        """Return the number of fragments that a runner was asked for and has not delivered."""
+        """Return the number of fragments that are requested from a runner and not delivered."""
         return self._remotes[index].num_requested
 
     def receive_fragments(self, timeout_s: float | None) -> list[tuple[int, Sample]]:
-        """Wait until a runner delivers, and return all samples that are there, by runner.
+        """Wait until a runner delivers, and return all available samples by runner.
 
-        Returns earlier after `timeout_s`, without samples. Runners that died or hang are started
-        again, and sample the same fragments.
+        Returns no samples after `timeout_s`. Runners that died or hang are restarted and sample the
+        same fragments again.
         """
         found = [
             (index, handle.arrived.popleft())
@@ -323,15 +322,15 @@ class EnvRunnerGroup:
         timeout_seconds: float | None = None,
         **_: object,
     ) -> list[Any]:
-        """Return what `func(runner)` returns in every runner; a string names a method.
+        """Call `func(runner)` in every runner; return the results.
 
         Args:
             func: Function of the runner, or the name of one of its methods.
             kwargs: Arguments of the method.
-            local_env_runner: Call the runner in this process, too.
-            remote_worker_ids: Only these runners of other processes.
-            timeout_seconds: Seconds to wait for the runners of other processes; the results of
-                those that have not answered are left out. 0 does not wait. None for no limit.
+            local_env_runner: Also call the local runner.
+            remote_worker_ids: Only call these remote runners.
+            timeout_seconds: Seconds to wait for remote runners; results of runners that have not
+                answered are omitted. 0 does not wait. None for no limit.
         """
         call = _method(func, kwargs or {}) if isinstance(func, str) else func
         results = []
@@ -346,7 +345,7 @@ class EnvRunnerGroup:
         return results + self._receive(sent, timeout_seconds)
 
     def foreach_env(self, func: Callable[[Any], Any]) -> list[list[Any]]:
-        """Return what `func(env)` returns for every environment, by runner."""
+        """Call `func(env)` for every environment; return the results by runner."""
         return self.foreach_env_runner(lambda runner: [func(each) for each in runner.envs])
 
     def get_states(self) -> dict[int, dict[str, Any]]:
@@ -370,7 +369,7 @@ class EnvRunnerGroup:
         """Stop all runners."""
         if self._local is not None:
             self._local.stop()
-        if self.config.output:  # they write what they recorded
+        if self.config.output:  # they write recorded episodes
             stopped = [handle.actor.stop.remote() for handle in self._remotes.values()]
             api.wait(stopped, num_returns=len(stopped), timeout=STOP_S)
         for handle in self._remotes.values():
@@ -397,7 +396,7 @@ class EnvRunnerGroup:
             ),
         )
         sent = config.copy(copy_frozen=False)
-        sent.env = resolve_env(config.env)  # names are registered in this process only
+        sent.env = resolve_env(config.env)  # names are registered only in this process
         if failures > 1 and config.seed is not None:
             sent.seed = config.seed + SEED_STRIDE * failures
         return actor_class.remote(self._runner_class, sent, index)
@@ -406,7 +405,7 @@ class EnvRunnerGroup:
         return self._gather({index: (method, args)})[0]
 
     def _gather(self, calls: Calls) -> list[Any]:
-        """Return the results of calls of runners, in order; restart runners that die or hang."""
+        """Return the results of calls in the order of runners; restart runners that die or hang."""
         sent = {
             index: self._remotes[index].submit(method, *args)
             for index, (method, args) in calls.items()
@@ -414,7 +413,7 @@ class EnvRunnerGroup:
         return self._receive(sent)
 
     def _receive(self, sent: Mapping[int, Call], timeout_s: float | None = None) -> list[Any]:
-        """Return the answers of runners, in order, without those that take longer than a limit."""
+        """Return the answers of runners in order; omit those that exceed a time limit."""
         results = {}
         ends = math.inf if timeout_s is None else self._clock() + timeout_s
         for index, call in sent.items():
@@ -437,25 +436,25 @@ class EnvRunnerGroup:
         return list(results.values())
 
     def _abandon(self, index: int, call: Call, timeout_s: float | None) -> None:
-        """Wait no longer for an answer; the call itself goes on."""
+        """Stop waiting for an answer; the call itself continues."""
         call.is_abandoned = True
         if timeout_s:
             logger.warning(
-                "Env runner %d has not answered within `timeout_seconds=%s`. Its result is left "
-                "out; the call goes on, and later calls wait for its end.",
+                "Env runner %d has not answered within `timeout_seconds=%s`. Its result is "
+                "omitted; the call continues, and later calls wait for its end.",
                 index,
                 timeout_s,
             )
 
     def _judge(self, handle: RunnerHandle) -> None:
-        """Report a runner that does not answer; end one that takes no steps, and start it again."""
+        """Log a runner that does not answer; kill and restart it if it takes no steps."""
         config = self.config
         limit, grace = config.sample_timeout_s, config.env_runner_health_probe_timeout_s
         verdict = handle.verdict()
         if verdict is Verdict.REPORT:
             logger.warning(
-                "%s\nIts limit is `sample_timeout_s=%s`. Waiting goes on; if it takes no step for "
-                "%s s, it is killed and restarted.",
+                "%s\nIts limit is `sample_timeout_s=%s`. Waiting continues; if it takes no step "
+                "for %s s, it is killed and restarted.",
                 handle.describe(),
                 limit,
                 (limit or 0.0) + grace,
@@ -463,14 +462,14 @@ class EnvRunnerGroup:
         elif verdict is Verdict.RESTART:
             text = (
                 f"{handle.describe()}\nIt took no step for more than `sample_timeout_s={limit}` + "
-                f"`env_runner_health_probe_timeout_s={grace}` seconds, so it hangs and was killed. "
-                "Raise `env_runners(sample_timeout_s=…)` if a step may take so long."
+                f"`env_runner_health_probe_timeout_s={grace}` seconds and was killed as hanging. "
+                "Raise `env_runners(sample_timeout_s=…)` if steps may take this long."
             )
             api.kill(handle.actor)
             self._restart(handle.index, EnvRunnerHangs(text))
 
     def _restart(self, index: int, error: Exception) -> bool:
-        """Start a runner again that died; return False if the others continue without it."""
+        """Restart a dead runner; return False if the others continue without it."""
         config = self.config
         self._failures_in_row += 1
         if config.ignore_env_runner_failures and not config.restart_failed_env_runners:
@@ -506,7 +505,7 @@ class EnvRunnerGroup:
 
 
 class EnvRunnerHangs(RayActorError):
-    """An env runner took no step for longer than its limit, and was killed."""
+    """Raised if an env runner took no step for longer than its limit and was killed."""
 
 
 def _method(name: str, kwargs: dict[str, Any]) -> Callable[[Any], Any]:

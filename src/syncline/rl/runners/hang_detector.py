@@ -1,4 +1,4 @@
-"""`HangDetector`: when a runner that does not answer is reported, and when it is given up."""
+"""`HangDetector`: decides when to log a runner that does not answer, and when to kill it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Verdict(Enum):
-    """What to do about a runner that has not answered yet."""
+    """Action for a runner that has not answered yet."""
 
     WAIT = "wait"
     REPORT = "report"
@@ -15,14 +15,14 @@ class Verdict(Enum):
 
 
 class HangDetector:
-    """Judges one call of a runner by its steps. Pure: the caller passes the time.
+    """Monitors one call of a runner by its steps. Pure: the caller passes the time.
 
-    A runner that has not answered is reported after every `limit_s`. One that takes no step for
-    `limit_s + grace_s` is given up, if its steps are known.
+    A runner that has not answered is logged every `limit_s` seconds. If its steps are known, it is
+    declared hanging after `limit_s + grace_s` seconds without a step.
 
     Args:
-        limit_s: Seconds without an answer before a report; None for no limit.
-        grace_s: Further seconds without a step before it is given up.
+        limit_s: Seconds without an answer before it is logged; None for no limit.
+        grace_s: Additional seconds without a step before the runner is declared hanging.
     """
 
     def __init__(self, limit_s: float | None, grace_s: float) -> None:
@@ -34,22 +34,22 @@ class HangDetector:
         self._can_restart = False
 
     def begin(self, now: float, progress: int | None, *, can_restart: bool) -> None:
-        """Note the beginning of a call, which may be given up if `can_restart`."""
+        """Start monitoring a call; it may be declared hanging if `can_restart`."""
         self._began = self._last_step_at = now
         self._next_report = now + self._limit_s
         self._progress = progress
         self._can_restart = can_restart
 
     def waited_s(self, now: float) -> float:
-        """Return the seconds since the beginning of the call."""
+        """Return the seconds since the start of the call."""
         return now - self._began
 
     def still_s(self, now: float) -> float:
-        """Return the seconds without a step, as far as is known."""
+        """Return the seconds without a step, as far as known."""
         return now - self._last_step_at
 
     def check(self, now: float, progress: int | None) -> Verdict:
-        """Return what to do now; `progress` is the number of steps, None if it is unknown."""
+        """Return the action to take; `progress` is the number of steps, or None if unknown."""
         if progress != self._progress:
             self._progress = progress
             self._last_step_at = now
@@ -61,7 +61,7 @@ class HangDetector:
         return Verdict.WAIT
 
     def next_check_s(self, now: float) -> float | None:
-        """Return the seconds until `check` may say something else; None for never."""
+        """Return the seconds until the result of `check` may change; None for never."""
         due = self._next_report
         if self._may_be_given_up:
             due = min(due, self._last_step_at + self._limit_s + self._grace_s)

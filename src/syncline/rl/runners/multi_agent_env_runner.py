@@ -1,7 +1,7 @@
 """`MultiAgentEnvRunner`: samples environments with several agents and modules.
 
-Covered: the loop over steps, agents that come, pause and go, ends of episodes. Not covered: steps
-of one agent (`trajectory`), episodes as objects (`multi_agent_tracker`), connectors
+Covered: the loop over steps, agents that join, pause and leave, ends of episodes. Not covered:
+steps of one agent (`trajectory`), episodes as objects (`multi_agent_tracker`), connectors
 (`connections`).
 """
 
@@ -51,7 +51,7 @@ ALL = "__all__"
 
 
 class MultiAgentEnvRunner(EpisodeSampling):
-    """Samples `num_envs_per_env_runner` environments whose agents act with modules by id.
+    """Samples `num_envs_per_env_runner` environments whose agents are mapped to modules.
 
     Args:
         config: The algorithm's options.
@@ -83,7 +83,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
         ]
         self.weights_version = 0
         self.progress = np.zeros(1, np.int64)
-        """[1]: steps of the environments so far."""
+        """[1]: number of environment steps so far."""
         self.metrics = MetricsLogger()
         self.callbacks = configured_callbacks(config)
         self._tracker: MultiAgentEpisodeTracker | None = None
@@ -97,7 +97,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
     # -- environments and modules
 
     def make_env(self) -> None:
-        """Create the environments, in place of earlier ones."""
+        """Create the environments, and replace earlier ones."""
         for env in self.envs:
             env.close()
         self.envs = [
@@ -124,7 +124,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
         )
 
     def _connect(self) -> None:
-        """Create the connectors, and the tracker of episodes if anybody needs them."""
+        """Create the connectors, and the episode tracker if it is needed."""
         env = self.envs[0]
         self._spaces = (
             gym.spaces.Dict({a: env.get_observation_space(a) for a in env.possible_agents}),
@@ -166,7 +166,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
         return self._tracker
 
     def get_spaces(self) -> dict[str, tuple[Any, Any]]:
-        """Return observation and action space by module id, from the agents that map to it."""
+        """Return observation and action space by module id, from the agents mapped to it."""
         env = self.envs[0]
         found: dict[str, tuple[Any, Any]] = {}
         episode: Any = EpisodeSoFar(id_="spaces")
@@ -179,13 +179,13 @@ class MultiAgentEnvRunner(EpisodeSampling):
             if before != spaces:
                 raise ValueError(
                     f"Agents of the module {module_id!r} have different spaces: {agent!r} has "
-                    f"{spaces}, another one {before}. Map them to different modules with "
+                    f"{spaces}, another agent has {before}. Map them to different modules with "
                     "`multi_agent(policy_mapping_fn=…)`."
                 )
         return found
 
     def _observation_space(self, agent: AgentID) -> Any:
-        """Return the space of an agent's observations as its module gets them."""
+        """Return the space of an agent's observations after the connectors."""
         if self._connections is None:
             return self.envs[0].get_observation_space(agent)
         space = self._connections.env_to_module.observation_space
@@ -193,7 +193,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
             raise ValueError(
                 f"The connectors to the modules change the observation space to {space}, which has "
                 f"no space for the agent {agent!r}. Return a Dict by agent id from "
-                "`recompute_output_observation_space`; pieces of this library need "
+                "`recompute_output_observation_space`; built-in connectors need "
                 "`multi_agent=True`."
             )
         return space[agent]
@@ -202,25 +202,25 @@ class MultiAgentEnvRunner(EpisodeSampling):
         module_id = self.config.policy_mapping_fn(agent, episode)
         if module_id not in self.config.policies:
             raise KeyError(
-                f"`policy_mapping_fn` maps the agent {agent!r} to {module_id!r}, which is no "
-                f"module.{did_you_mean(str(module_id), self.config.policies)} Modules: "
+                f"`policy_mapping_fn` maps the agent {agent!r} to the unknown module "
+                f"{module_id!r}.{did_you_mean(str(module_id), self.config.policies)} Modules: "
                 f"{', '.join(sorted(self.config.policies))}."
             )
         return str(module_id)
 
     def make_module(self) -> MultiRLModule:
-        """Create the modules that act."""
+        """Create the modules for acting."""
         spec = self.config.get_multi_rl_module_spec(spaces=self.get_spaces(), inference_only=True)
         module: MultiRLModule = spec.build()
         return module
 
     def share_modules(self, modules: MultiRLModule) -> None:
-        """Act with the learner's own modules."""
+        """Use the modules of the learner."""
         self.module = modules
         self.make_acting()
 
     def make_acting(self) -> None:
-        """Create the steps from observations to actions, for the current modules."""
+        """Create the acting policies of the current modules."""
         self._acting: dict[str, ActingPolicy] = {}
         self._initial: dict[str, Any] = {}
         self._to_env: dict[str, Any] = {}
@@ -239,13 +239,13 @@ class MultiAgentEnvRunner(EpisodeSampling):
         )
 
     def change_modules(self, change: ModuleChange) -> None:
-        """Add or remove a module. The new `policy_mapping_fn` holds for agents that appear from now
-        on; environments in which an agent acts with the removed module begin new episodes.
+        """Add or remove a module. The new `policy_mapping_fn` applies to agents that appear later;
+        environments in which an agent uses the removed module begin new episodes.
         """
         self.config = change.changed(self.config)
         module_id = change.module_id
         if change.spec is not None:
-            if module_id not in self.module:  # the learner's own modules have it already
+            if module_id not in self.module:  # the learner's modules already contain it
                 spec = copy.copy(change.spec)
                 spec.inference_only = True
                 self.module.add_module(module_id, spec.build())
@@ -262,7 +262,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
         }
 
     def _abandon_episode(self, state: _EnvState) -> None:
-        """Begin a new episode; the steps of the current one that were not handed over are lost."""
+        """Begin a new episode and discard the unreturned steps of the current one."""
         for key in [key for key in self._trajectories if key[0] == state.place]:
             del self._trajectories[key]
         state.episode += 1
@@ -288,7 +288,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
     def sample_episodes(
         self, count: int, *, explore: bool | None = None, random_actions: bool = False
     ) -> Sample:
-        """Sample `count` complete episodes, which begin now; every environment as many."""
+        """Sample `count` complete new episodes, the same number in every environment."""
         shares = np.full(self.num_envs, count // self.num_envs)
         shares[: count % self.num_envs] += 1
         return self._sample_complete(
@@ -298,7 +298,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
     def sample_complete(
         self, least_steps: int, *, explore: bool | None = None, random_actions: bool = False
     ) -> Sample:
-        """Sample complete episodes, which begin now, until they have `least_steps` steps."""
+        """Sample complete new episodes until they have `least_steps` steps."""
         unlimited = np.full(self.num_envs, np.iinfo(np.int64).max)
         return self._sample_complete(
             lambda *_: sum(each.length for each in self._episodes) < least_steps,
@@ -375,7 +375,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
         return self._hand_over(taken, times, shares, first_episodes)
 
     def _act(self, explore: bool, random_actions: bool) -> list[dict[Any, Tree]]:
-        """Return the actions of all agents that have an observation, by environment."""
+        """Return the actions of all agents with an observation, by environment."""
         waiting: dict[str, list[Trajectory]] = {}
         noise: dict[str, list[np.ndarray]] = {}
         for state in self._state:
@@ -422,7 +422,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
         explore: bool,
         random_actions: bool,
     ) -> Tree:
-        """Begin a step of trajectories of one module; return their actions, stacked."""
+        """Begin a step of the trajectories of one module; return their stacked actions."""
         obs = stack_trees(np.stack, [each.obs for each in trajectories])
         states = None
         if self._initial[module_id] is not None:
@@ -444,7 +444,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
     def _connect_actions(
         self, connections: MultiAgentConnections, tracker: MultiAgentEpisodeTracker, explore: bool
     ) -> None:
-        """Let the connectors to the environments change the modules' outputs."""
+        """Apply the connectors to the environments to the modules' outputs."""
         columns = {
             state.place: {each.agent: each.columns or {} for _, each in state.acting}
             for state in self._state
@@ -472,7 +472,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
     def _record(
         self, state: _EnvState, actions: dict[Any, Tree], obs: dict[Any, Tree], result: Any
     ) -> None:
-        """Add what a step brought to the trajectories."""
+        """Add the results of a step to the trajectories."""
         _, rewards, terminateds, truncateds, _ = result
         state.length += 1
         for agent in actions:
@@ -507,8 +507,8 @@ class MultiAgentEnvRunner(EpisodeSampling):
     def _missing_final(
         self, state: _EnvState, agent: AgentID, trajectory: Trajectory, terminated: bool
     ) -> Tree:
-        """Return an observation in place of a missing last one: after a terminal state it has no
-        effect; otherwise its value is needed.
+        """Return a substitute for a missing last observation. It has no effect after a terminal
+        state; otherwise its value is needed, so an error is raised.
         """
         if terminated or trajectory.columns is None:
             return trajectory.obs
@@ -520,7 +520,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
         )
 
     def _observe(self, state: _EnvState, obs: dict[Any, Tree]) -> None:
-        """Hand new observations to their agents, who act next."""
+        """Pass new observations to their agents, which act next."""
         state.acting = []
         for agent, each in obs.items():
             if agent not in state.trajectories:
@@ -532,7 +532,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
         if not state.acting and not state.trajectories:
             raise ValueError(
                 f"No agent of environment {self._env_numbers[state.place]} has an observation at "
-                f"step {state.length}, and the episode is not over: nobody could act again. Return "
+                f"step {state.length}, but the episode has not ended: no agent could act. Return "
                 f"observations, or set `terminateds[{ALL!r}]`."
             )
 
@@ -662,11 +662,11 @@ class MultiAgentEnvRunner(EpisodeSampling):
     # -- connectors
 
     def get_pipelines(self) -> dict[str, ConnectorPipelineV2]:
-        """Return the connectors on both sides of the modules, by name."""
+        """Return the connectors before and after the modules, by name."""
         return self._pipelines
 
     def set_merged_connectors(self, state: StateDict) -> None:
-        """Set the connectors' state that joins those of several runners."""
+        """Set the merged state of the connectors."""
         if self._connections is not None:
             self._connections.set_merged_state(state)
 
@@ -704,7 +704,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
         }
 
     def set_state(self, state: StateDict) -> bool:
-        """Continue from a state; return False if environments had to begin new episodes."""
+        """Restore a state; return False if environments had to begin new episodes."""
         for made, saved in zip(self._random, state["random"], strict=True):
             made.bit_generator.state = saved
         for module_id, noise in state.get("exploration", {}).items():
@@ -731,7 +731,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
         return "pong"
 
     def stop(self) -> None:
-        """Close the environments, and write the episodes that were not written yet."""
+        """Close the environments, and write the remaining episodes."""
         for recorder in self._recorders.values():
             recorder.write()
         for env in self.envs:
@@ -739,7 +739,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
 
 
 class _EnvState:
-    """Where an environment stands."""
+    """State of the current episode of an environment."""
 
     def __init__(self, place: int, seed: int | None) -> None:
         self.place = place
@@ -763,7 +763,7 @@ class _EnvState:
 
 
 def _took_for_env(trajectory: Trajectory, actions: list[dict[Any, Tree]]) -> bool:
-    """Take the action as connectors made it for the environment; return False if there is none."""
+    """Pop the converted action for the environment; return False if it is missing."""
     columns = trajectory.columns or {}
     if Columns.ACTIONS_FOR_ENV not in columns:
         return False
@@ -772,7 +772,7 @@ def _took_for_env(trajectory: Trajectory, actions: list[dict[Any, Tree]]) -> boo
 
 
 def _step_of(state: _EnvState, result: Any) -> EnvStep:
-    """Return a step for the episode: without agents that ended before."""
+    """Return a step for the episode without agents that ended earlier."""
     obs, rewards, terminateds, truncateds, infos = (
         {agent: each for agent, each in by_agent.items() if agent not in state.finished}
         for by_agent in result

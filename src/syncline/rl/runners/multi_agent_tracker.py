@@ -1,5 +1,5 @@
-"""`MultiAgentEpisodeTracker`: episodes of several agents beside the trajectories, for callbacks,
-connectors and mapping functions; `EpisodeSoFar`: what a mapping function gets without them.
+"""Episodes of several agents. `MultiAgentEpisodeTracker` builds episode objects for callbacks,
+connectors and mapping functions; `EpisodeSoFar` is a cheaper argument for mapping functions.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from syncline.rl.runners.episode_tracker import EpisodeHooks
 
 @dataclass(frozen=True, kw_only=True)
 class EnvStep:
-    """A step of one environment; all dicts are by agent, without agents that ended before."""
+    """A step of one environment; dicts are by agent, without agents that ended earlier."""
 
     columns: Mapping[Any, dict[str, Tree]]
-    """Outputs of the modules, with the actions, of the agents that acted."""
+    """Outputs of the modules, including the actions, of the agents that acted."""
     obs: Mapping[Any, Tree]
     rewards: Mapping[Any, Any]
     terminateds: Mapping[Any, bool]
@@ -36,8 +36,8 @@ class EnvStep:
 
 
 class MultiAgentEnvs:
-    """The environments of a runner, as callbacks and connectors get them. Further attributes are
-    those of the first one.
+    """The environments of a runner, passed to callbacks and connectors. Other attributes are
+    forwarded to the first environment.
     """
 
     def __init__(self, envs: list[GuardedMultiAgentEnv]) -> None:
@@ -56,9 +56,9 @@ class MultiAgentEnvs:
 
 
 class MultiAgentEpisodeTracker(EpisodeHooks):
-    """The current episode of each environment.
+    """Tracks the current episode of each environment.
 
-    Only runners whose callbacks, connectors or mapping function need episodes have one.
+    Only used if callbacks, connectors or the mapping function need episodes.
 
     Args:
         runner: The env runner.
@@ -87,7 +87,7 @@ class MultiAgentEpisodeTracker(EpisodeHooks):
         """Current episodes, by environment."""
 
     def create(self, place: int, id_: str) -> None:
-        """Make the next episode of an environment, before its reset."""
+        """Create the next episode of an environment before its reset."""
         self.episodes[place] = self.new(id_)
         self._chunks.pop(place, None)
         self._call("on_episode_created", place, self.episodes[place])
@@ -112,8 +112,8 @@ class MultiAgentEpisodeTracker(EpisodeHooks):
         return self._observed({place: obs})[place]
 
     def step(self, steps: Mapping[int, EnvStep]) -> dict[int, dict[Any, Tree]]:
-        """Add a step to the episode of each environment; return the observations for the modules,
-        by environment and agent, also those at ends.
+        """Add a step to the episode of each environment; return the observations for the modules by
+        environment and agent, including last observations.
         """
         for place, each in steps.items():
             self.episodes[place].add_env_step(
@@ -143,7 +143,7 @@ class MultiAgentEpisodeTracker(EpisodeHooks):
         self.episodes[place] = episode
 
     def _observed(self, obs: Mapping[int, Mapping[Any, Tree]]) -> dict[int, dict[Any, Tree]]:
-        """Return the newest observations as connectors leave them."""
+        """Return the newest observations after the connectors."""
         if self._connections is None:
             return {place: dict(each) for place, each in obs.items()}
         found = self._connections.observe_agents(
@@ -171,15 +171,14 @@ class MultiAgentEpisodeTracker(EpisodeHooks):
 
 
 class EpisodeSoFar:
-    """The part of a `MultiAgentEpisode` that costs nothing, for mapping functions that read no
-    more.
+    """The cheap attributes of a `MultiAgentEpisode`, for mapping functions that need no others.
 
     Args:
         id_: Id of the episode.
-        env_t: Steps of the environment so far.
-        modules: Modules of the agents that have come.
-        custom_data: Data of the program.
-        module_for: Function from an agent to its module.
+        env_t: Number of environment steps so far.
+        modules: Modules of the agents so far.
+        custom_data: User data.
+        module_for: Function that maps an agent to its module.
     """
 
     def __init__(
@@ -207,7 +206,7 @@ class EpisodeSoFar:
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
-            f"The episode that `policy_mapping_fn` gets has no attribute {name!r}. The runner "
+            f"The `episode` argument of `policy_mapping_fn` has no attribute {name!r}. The runner "
             "builds complete episodes only if the function itself, not one that it calls, contains "
             f"`episode.{name}`, or if a callback such as `on_episode_start` is set."
         )
@@ -218,7 +217,7 @@ FREE = {*vars(EpisodeSoFar(id_="", module_for=str))}
 
 
 def reads_episodes(function: Callable[..., Any]) -> bool:
-    """Return True if the code of a function names values of an episode that need its steps."""
+    """Return True if the code of a function uses attributes that need complete episodes."""
     known = {*dir(MultiAgentEpisode), *MultiAgentGetters.__annotations__} - FREE
     return any(name in known for name in _names_in(function) if not name.startswith("_"))
 

@@ -1,4 +1,4 @@
-"""Random numbers of environments: each has its own generators, whatever the number of runners."""
+"""Random numbers of environments: separate generators, independent of the number of runners."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PURPOSES: tuple[Purpose, ...] = ("reset", "explore", "random_actions")
 
 
 def seed_or_random(seed: int | None) -> int:
-    """Return the seed of the configuration; without one, a seed that differs every time."""
+    """Return the configured seed, or a random one."""
     return int.from_bytes(os.urandom(4), "little") if seed is None else seed
 
 

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class RemoteEnvRunner:
-    """Creates an env runner in its process and calls it.
+    """Creates an env runner in its process and forwards calls to it.
 
     Args:
         runner_class: Class of the runner.
@@ -46,11 +46,11 @@ class RemoteEnvRunner:
         return spaces
 
     def memory_address(self) -> MemoryAddress | None:
-        """Return where the number of steps is; None if this system has no such memory."""
+        """Return the address of the step counter; None without shared memory."""
         return self._writer.address
 
     def set_weights(self, weights: StateDict, version: int, is_partial: bool = False) -> None:
-        """Set the weights of the modules, or with `is_partial` of some of them."""
+        """Set the weights of the modules; with `is_partial`, of some modules."""
         self._runner.set_weights(weights, version)
 
     def change_modules(self, change: ModuleChange) -> None:
@@ -58,7 +58,7 @@ class RemoteEnvRunner:
         self._runner.change_modules(change)
 
     def set_merged_connectors(self, state: StateDict) -> None:
-        """Set the connectors' state that joins those of several runners."""
+        """Set the merged state of the connectors."""
         if hasattr(self._runner, "set_merged_connectors"):
             self._runner.set_merged_connectors(state)
 
@@ -70,14 +70,14 @@ class RemoteEnvRunner:
         slot: int | None = None,
         with_state: bool = False,
     ) -> Tree:
-        """Call a method of the runner that samples.
+        """Call a sampling method of the runner.
 
         Args:
             method: Name of the method.
             amount: Its first argument.
-            options: Its keywords.
-            slot: Piece of shared memory for the arrays; None to return the sample itself.
-            with_state: Return the sample and the state after it, pickled; "" if environments could
+            options: Its keyword arguments.
+            slot: Slot of shared memory for the arrays; None to return the sample directly.
+            with_state: Also return the pickled state after the sample; "" if environments cannot
                 not continue from it.
         """
         sample: Any = self._sample(method, amount, options)
@@ -92,7 +92,7 @@ class RemoteEnvRunner:
         return sample
 
     def replay(self, method: str, amount: int, options: dict[str, object]) -> None:
-        """Sample as an earlier process of this runner did, and return nothing."""
+        """Repeat the sampling of an earlier process of this runner; discard the sample."""
         self._sample(method, amount, options)
 
     def _pickled_state(self) -> bytes:
@@ -104,7 +104,7 @@ class RemoteEnvRunner:
         return pickled
 
     def load_state(self, pickled: bytes) -> None:
-        """Continue from a state of `sample`."""
+        """Restore a state of `sample`."""
         self._runner.set_state(pickle.loads(pickled))
 
     def apply(self, function: Callable[..., T], *args: object, **kwargs: object) -> T:
@@ -126,7 +126,7 @@ class RemoteEnvRunner:
 
 
 def _is_missing(env_state: Any) -> bool:
-    """Return True if an environment's state could not be saved; those of several agents come with
-    the last observations.
+    """Return True if the state of an environment could not be saved; states of multi-agent
+    environments include the last observations.
     """
     return (env_state[0] if isinstance(env_state, tuple) else env_state) is None

@@ -1,8 +1,8 @@
-"""`RunnerHandle`: one env runner in another process, with what is needed to start it again exactly.
+"""`RunnerHandle`: one env runner in another process, which can be restarted exactly.
 
-Covered: calls in order, samples through shared memory, the log of calls since the last known state
-of the environments, and the replay of that log by a new process. Not covered: when a runner is
-given up or restarted (`group`).
+Covered: ordered calls, samples through shared memory, the log of calls since the last known state
+of the environments, and its replay by a new process. Not covered: the decision to kill or restart
+a runner (`group`).
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ logger = logging.getLogger("syncline")
 
 SAMPLES_PER_STATE = 16
 """Samples after which a runner sends the states of its environments; a new process repeats at most
-so many."""
+this number."""
 MAX_LOGGED_CALLS = 256
-"""Calls without a sample after which a new process would begin new episodes."""
+"""Calls without a sample after which a new process begins new episodes."""
 NOT_REPEATED = ("get_state", "get_spaces")
 
 
 @dataclass(eq=False)
 class Call:
-    """A call of a runner without an answer yet."""
+    """An unanswered call of a runner."""
 
     method: str
     args: tuple[Any, ...]
     ref: Any = None
     slot: int | None = None
     is_fragment: bool = False
-    """Its sample waits in `arrived` if another call is received first."""
+    """Its sample is kept in `arrived` if another call is received first."""
     is_answered: bool = False
     value: Any = None
     """The answer, if another call was received first."""
     is_abandoned: bool = False
-    """Nobody waits for the answer any more; an error is only logged."""
+    """No caller waits for the answer; an error is only logged."""
 
 
 class RunnerHandle:
@@ -53,9 +53,9 @@ class RunnerHandle:
 
     Args:
         index: Index of the runner.
-        start: Creates the actor; its argument is the number of earlier attempts that ended without
-            an answer, or 0.
-        detector: Judges how long calls take.
+        start: Creates the actor; its argument is the number of previous attempts that ended
+            without an answer.
+        detector: Monitors the duration of calls.
         clock: Monotonic seconds.
     """
 
@@ -72,8 +72,8 @@ class RunnerHandle:
         self._clock = clock
         self.failures_in_row = 0
         self.samples_per_state = SAMPLES_PER_STATE
-        """Samples after which the runner sends its state; the log keeps as many versions of the
-        weights."""
+        """Samples after which the runner sends its state; the log contains at most this number of
+        weight versions."""
         self._pending: deque[Call] = deque()
         self.arrived: deque[Sample] = deque()
         """Samples of `request` that arrived while another call was received."""
@@ -101,7 +101,7 @@ class RunnerHandle:
         return call
 
     def request(self, method: str, amount: int, options: dict[str, object]) -> Call:
-        """Ask for a fragment; its sample comes by `receive`, or through `arrived`."""
+        """Request a fragment; its sample is returned by `receive` or stored in `arrived`."""
         call = self.submit("sample", method, amount, options)
         call.is_fragment = True
         return call
@@ -128,18 +128,18 @@ class RunnerHandle:
 
     @property
     def num_requested(self) -> int:
-        """Number of fragments that were requested and have not arrived."""
+        """Number of requested fragments that have not arrived."""
         return sum(call.is_fragment for call in self._pending)
 
     def first_fragment(self) -> Call | None:
-        """Return the earliest request of a fragment without an answer."""
+        """Return the earliest unanswered fragment request."""
         return next((call for call in self._pending if call.is_fragment), None)
 
     def receive(self, call: Call, timeout_s: float | None) -> Any:
-        """Return the answer of a call, after those of all earlier ones.
+        """Return the answer of a call, after the answers of all earlier calls.
 
         Raises:
-            GetTimeoutError: There is none yet.
+            GetTimeoutError: The answer has not arrived yet.
             RayActorError: The process died; `restart` repeats the call.
         """
         ends = None if timeout_s is None else self._clock() + timeout_s
@@ -172,7 +172,7 @@ class RunnerHandle:
         """Log an answered call; return its value."""
         is_full = call.method == "set_weights" and not call.args[2]
         while is_full and self._log and self._log[-1][0] == "set_weights":
-            self._log.pop()  # nothing was sampled with them
+            self._log.pop()  # no sample used them
         self._log.append((call.method, call.args))
         if len(self._log) > MAX_LOGGED_CALLS:
             self._note_state(b"")
@@ -191,18 +191,18 @@ class RunnerHandle:
         return value
 
     def _open_memory(self) -> None:
-        """Open the runner's memory as soon as its address is there."""
+        """Open the runner's memory as soon as its address is known."""
         if self._address is None or not api.wait([self._address], timeout=0)[0]:
             return
         try:
             address = api.get(self._address)
-        except RayActorError:  # it died: the next call says so
+        except RayActorError:  # it died; the next call reports it
             return
         self._address = None
         if address is not None:
             try:
                 self._reader = SampleReader(address)
-            except OSError:  # another machine: samples come as objects
+            except OSError:  # another machine: samples are sent as objects
                 pass
 
     def _note_state(self, state: bytes) -> None:
@@ -212,7 +212,7 @@ class RunnerHandle:
         self._state = state or None
 
     def _note_lasting(self) -> None:
-        """Keep what no state contains: changes of the modules, and weights."""
+        """Keep module changes and weights, which states do not contain."""
         for method, args in self._log:
             if method == "change_modules":
                 self._changes.append(args)
@@ -221,22 +221,22 @@ class RunnerHandle:
                 self._weights = [*self._weights, args] if is_partial else [args]
 
     def progress(self) -> int | None:
-        """Return the steps that the runner took so far; None if this is unknown."""
+        """Return the runner's number of steps so far, or None if unknown."""
         self._open_memory()
         return None if self._reader is None else self._reader.progress
 
     # -- failures
 
     def verdict(self) -> Verdict:
-        """Return what to do about the earliest call without an answer."""
+        """Return the action for the earliest unanswered call."""
         return self.detector.check(self._clock(), self.progress())
 
     def next_check_s(self) -> float | None:
-        """Return the seconds until the verdict may change."""
+        """Return the seconds until that action may change."""
         return self.detector.next_check_s(self._clock()) if self._pending else None
 
     def describe(self) -> str:
-        """Return what the runner does, for a message about a call that takes long."""
+        """Describe the progress of the runner, for messages about slow calls."""
         now = self._clock()
         waited, still = self.detector.waited_s(now), self.detector.still_s(now)
         progress = self.progress()
@@ -247,10 +247,10 @@ class RunnerHandle:
         return f"{text}.\n{stack}" if stack else f"{text}."
 
     def restart(self) -> bool:
-        """Start a new process that continues where the old one was; repeat unanswered calls.
+        """Start a new process that continues exactly, and repeat unanswered calls.
 
-        After a second failure in a row the environments begin new episodes, since the old ones may
-        be the reason. Return False if they begin new episodes.
+        After two consecutive failures the environments begin new episodes, because the old ones may
+        have caused the failures. Return False in this case.
         """
         self.failures_in_row += 1
         is_exact = self._is_exact and self.failures_in_row == 1

@@ -1,4 +1,4 @@
-"""Results of samples: returns, lengths, counts and times, with the names that RLlib uses."""
+"""Metrics of samples: returns, lengths, counts and times, under RLlib's names."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _LENGTHS = ((EPISODE_LEN_MEAN, "mean"), (EPISODE_LEN_MIN, "min"), (EPISODE_LEN_M
 def log_samples(
     metrics: MetricsLogger, prefix: tuple[str, ...], samples: Sequence[Sample], window: int
 ) -> None:
-    """Log what samples contain.
+    """Log the metrics of samples.
 
     Args:
         metrics: The algorithm's logger.
         prefix: Path of the results, such as ("env_runners",).
-        samples: What the runners handed over.
-        window: Episodes of means, minima and maxima.
+        samples: Samples of the runners.
+        window: Number of episodes for means, minima and maxima.
     """
     episodes = [episode for sample in samples for episode in sample.episodes]
     _log_episodes(metrics, prefix, episodes, window)

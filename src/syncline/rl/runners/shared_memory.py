@@ -1,10 +1,10 @@
-"""Samples in shared memory: how a runner in another process hands over arrays.
+"""Samples in shared memory: transfer of arrays from a runner in another process.
 
-A runner writes the arrays of a sample into memory that it keeps and reuses, and sends the rest
-(some hundred bytes) as its answer; the reader copies the arrays out at once, so that the memory is
-free again. No step, and no array, is pickled. The memory is an anonymous file that the reader opens
-through `/proc`, so nothing is left behind by processes that die. Not covered: runners on other
-machines, and systems without such files; they answer with the sample itself.
+A runner writes the arrays of a sample into memory that it reuses, and returns the rest (some
+hundred bytes) as its answer. The reader copies the arrays immediately, so that the memory can be
+reused. Steps and arrays are not pickled. The memory is an anonymous file that the reader opens
+through `/proc`, so dead processes leave nothing behind. Not covered: runners on other machines, and
+systems without anonymous files; they return the sample directly.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import numpy as np
 
 PROGRESS_BYTES = 8
 NO_PROGRESS = -1
-"""In place of the number of steps: this runner does not count them."""
+"""Value of the step counter for runners that do not count steps."""
 _ALIGNMENT_BYTES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryAddress:
-    """A file in the memory of a process."""
+    """Address of an in-memory file of a process."""
 
     host: str
     pid: int
@@ -36,7 +36,7 @@ class MemoryAddress:
         """Return a file descriptor of this process.
 
         Raises:
-            OSError: It is on another machine, or this system has no such files.
+            OSError: It is on another machine, or this system has no anonymous files.
         """
         if self.host != socket.gethostname():
             raise OSError(f"the memory is on {self.host}")
@@ -53,29 +53,29 @@ class StoredSample(NamedTuple):
     capacity: int
     """Size of the memory in bytes."""
     bounds: tuple[int, ...]
-    """Start and stop of each array, one after another."""
+    """Start and stop of each array, alternating."""
 
 
 class SampleWriter:
-    """The runner's side: one piece of memory for each sample that may be unread."""
+    """The writer in the runner, with one memory slot per unread sample."""
 
     def __init__(self) -> None:
         self._slots: dict[int, _Memory] = {}
         self._progress: _Memory | None = None
         self.progress = np.zeros(1, np.int64)
-        """[1]: steps so far; in shared memory if this system has it."""
+        """[1]: number of steps so far; in shared memory if available."""
         if hasattr(os, "memfd_create"):
             self._progress = _Memory(PROGRESS_BYTES)
             self.progress = np.frombuffer(self._progress.map, np.int64)
 
     @property
     def address(self) -> MemoryAddress | None:
-        """Where others find the progress; None if this system has no such memory."""
+        """Address of the step counter for other processes; None without shared memory."""
         return None if self._progress is None else self._progress.address
 
     def write(self, sample: Any, slot: int) -> Any:
-        """Return a sample whose arrays are in a slot; the sample itself if it has parts that only
-        a program's own pickler can handle.
+        """Move the arrays of a sample to a slot; return the sample unchanged if it has parts that
+        only a custom pickler supports.
         """
         buffers: list[pickle.PickleBuffer] = []
         try:
@@ -100,13 +100,13 @@ class SampleWriter:
 
 
 class SampleReader:
-    """The other side: maps the memory of one runner.
+    """The reader, which maps the memory of one runner.
 
     Args:
-        progress: Address of the runner's progress.
+        progress: Address of the runner's step counter.
 
     Raises:
-        OSError: This process cannot read that memory.
+        OSError: This process cannot read the memory.
     """
 
     def __init__(self, progress: MemoryAddress) -> None:
@@ -116,12 +116,12 @@ class SampleReader:
 
     @property
     def progress(self) -> int | None:
-        """Steps that the runner took so far; None if it does not count them."""
+        """Number of steps of the runner so far; None if it does not count them."""
         steps = int(self._progress[0])
         return None if steps == NO_PROGRESS else steps
 
     def read(self, stored: StoredSample) -> Any:
-        """Return a sample, with arrays of its own."""
+        """Return a sample with copied arrays."""
         found = self._maps.get(stored.fd)
         if found is None or len(found) < stored.capacity:
             address = replace(self._runner, fd=stored.fd)
@@ -141,7 +141,7 @@ class _Memory:
         self.address = MemoryAddress(host=socket.gethostname(), pid=os.getpid(), fd=self.fd)
 
     def grow(self, size: int) -> None:
-        """Make the file larger and map it again."""
+        """Enlarge the file and map it again."""
         os.ftruncate(self.fd, size)
         self.size = size
         self.map = mmap.mmap(self.fd, size)

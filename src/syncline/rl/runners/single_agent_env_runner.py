@@ -1,4 +1,4 @@
-"""`SingleAgentEnvRunner`: samples a vector of environments with one module.
+"""`SingleAgentEnvRunner`: samples a vector environment with one module.
 
 Covered: the loop over steps, ends of episodes, states of modules, random numbers, exact state. Not
 covered: episodes as objects (`episode_tracker`), connectors (`connections`), several agents
@@ -38,7 +38,7 @@ from syncline.rl.value_types import Space
 
 
 class SingleAgentEnvRunner(EpisodeSampling):
-    """Samples `num_envs_per_env_runner` environments, all with the same module.
+    """Samples `num_envs_per_env_runner` environments with the same module.
 
     Args:
         config: The algorithm's options.
@@ -66,7 +66,7 @@ class SingleAgentEnvRunner(EpisodeSampling):
         self._noise = EnvNoise(seed_or_random(config.seed), self._envs)
         self.weights_version = 0
         self.progress = np.zeros(1, np.int64)
-        """[1]: steps of the vector so far."""
+        """[1]: number of vector steps so far."""
         self.metrics = MetricsLogger()
         self.callbacks = configured_callbacks(config)
         self._tracker: EpisodeTracker | None = None
@@ -80,7 +80,7 @@ class SingleAgentEnvRunner(EpisodeSampling):
     # -- environments and module
 
     def make_env(self) -> None:
-        """Create the environments, in place of earlier ones."""
+        """Create the environments, and replace earlier ones."""
         if self.env is not None:
             self.env.close()
         self.env = make_vector_env(
@@ -148,7 +148,7 @@ class SingleAgentEnvRunner(EpisodeSampling):
         return self._tracker
 
     def make_module(self) -> RLModule:
-        """Create the module that acts."""
+        """Create the module for acting."""
         spec = self.config.get_rl_module_spec(
             (self.observation_space, self.action_space), inference_only=True
         )
@@ -160,18 +160,18 @@ class SingleAgentEnvRunner(EpisodeSampling):
             problem = difference(given, found)
             if problem:
                 raise ValueError(
-                    f"The module's `{name}_space` does not match what it gets: {problem}. Remove "
+                    f"The module's `{name}_space` does not match its inputs: {problem}. Remove "
                     f"it from the RLModuleSpec, or set it to {found}."
                 )
         return module
 
     def share_modules(self, modules: MultiRLModule) -> None:
-        """Act with the learner's own module."""
+        """Use the module of the learner."""
         self.module = modules[DEFAULT_MODULE_ID]
         self.make_acting()
 
     def make_acting(self) -> None:
-        """Create the step from observations to actions, for the current module."""
+        """Create the acting policy of the current module."""
         self._acting: ActingPolicy = exploring(self.module, self.config)
         self._initial_state: Tree = None
         if self.module.is_stateful():
@@ -208,9 +208,9 @@ class SingleAgentEnvRunner(EpisodeSampling):
 
         Args:
             steps: Number of steps.
-            explore: Draw actions; None for the configured value.
-            random_actions: Draw all actions uniformly.
-            step: Environment steps that the algorithm sampled so far, for exploration schedules.
+            explore: Sample actions; None for the configured value.
+            random_actions: Sample all actions uniformly.
+            step: Number of environment steps sampled so far, for exploration schedules.
         """
         if step is not None:
             set_step(self._acting, step)
@@ -219,10 +219,10 @@ class SingleAgentEnvRunner(EpisodeSampling):
     def sample_episodes(
         self, count: int, *, explore: bool | None = None, random_actions: bool = False
     ) -> Sample:
-        """Sample `count` complete episodes, which begin now.
+        """Sample `count` complete new episodes.
 
         Every environment contributes the same number of episodes (the first ones one more), so that
-        short episodes are no more frequent than they are.
+        short episodes are not overrepresented.
         """
         shares = np.full(self.num_envs, count // self.num_envs)
         shares[: count % self.num_envs] += 1
@@ -240,7 +240,7 @@ class SingleAgentEnvRunner(EpisodeSampling):
     def sample_complete(
         self, least_steps: int, *, explore: bool | None = None, random_actions: bool = False
     ) -> Sample:
-        """Sample complete episodes, which begin now, until they have `least_steps` steps."""
+        """Sample complete new episodes until they have `least_steps` steps."""
         self.reset()
         sample = self._sample(
             lambda rollout: rollout.finished_steps < least_steps,
@@ -343,7 +343,7 @@ class SingleAgentEnvRunner(EpisodeSampling):
         shares: np.ndarray | None,
         now: float,
     ) -> None:
-        """Record the episodes that ended, and reset what belongs to them."""
+        """Record the finished episodes, and reset their states."""
         finals = infos["final_obs"]
         for n in np.flatnonzero(done):
             rollout.final_at.append((rollout.steps - 1, int(n)))
@@ -377,11 +377,11 @@ class SingleAgentEnvRunner(EpisodeSampling):
     # -- connectors
 
     def get_pipelines(self) -> dict[str, ConnectorPipelineV2]:
-        """Return the connectors on both sides of the module, by name."""
+        """Return the connectors before and after the module, by name."""
         return self._pipelines
 
     def set_merged_connectors(self, state: StateDict) -> None:
-        """Set the connectors' state that joins those of several runners."""
+        """Set the merged state of the connectors."""
         if self._connections is not None:
             self._connections.set_merged_state(state)
 
@@ -419,7 +419,7 @@ class SingleAgentEnvRunner(EpisodeSampling):
         }
 
     def set_state(self, state: StateDict) -> bool:
-        """Continue from a state; return False if environments had to begin new episodes."""
+        """Restore a state; return False if environments had to begin new episodes."""
         self._noise.set_state(state["noise"])
         if state["envs"] is not None:
             self.reset()
@@ -444,20 +444,20 @@ class SingleAgentEnvRunner(EpisodeSampling):
         return "pong"
 
     def stop(self) -> None:
-        """Close the environments, and write the episodes that were not written yet."""
+        """Close the environments, and write the remaining episodes."""
         if self._recorder is not None:
             self._recorder.write()
         self.env.close()
 
 
 def set_step(acting: Any, step: int) -> None:
-    """Tell a policy whose exploration follows a schedule how many steps were sampled."""
+    """Update the exploration schedule of a policy with the number of sampled steps."""
     if hasattr(acting, "set_step"):
         acting.set_step(step)
 
 
 class _Rollout:
-    """The steps of a fragment while it is sampled."""
+    """The steps of a fragment during sampling."""
 
     def __init__(
         self, obs: Tree, first_step: np.ndarray, episode: np.ndarray, num_envs: int
@@ -496,7 +496,7 @@ class _Rollout:
     def fragment(
         self, *, env: np.ndarray, state_every: int, weights_version: int, shares: np.ndarray | None
     ) -> Fragment:
-        """Return the fragment; with `shares`, the first so many episodes of each environment."""
+        """Return the fragment; with `shares`, only `shares[n]` episodes of each environment."""
         obs = stack_trees(_stacked, self._obs)
         if self.final_obs:
             final_obs = stack_trees(_stacked, self.final_obs)
@@ -534,7 +534,7 @@ def _first_episodes(done: np.ndarray, shares: np.ndarray) -> np.ndarray:
 
 
 def _joined(arrays: Tree) -> np.ndarray:
-    """Return arrays along a new first axis; a single one, as off-policy algorithms sample, fast."""
+    """Stack arrays along a new first axis, with a fast path for a single array."""
     return np.stack(arrays) if len(arrays) > 1 else np.array(arrays[0])[None]
 
 

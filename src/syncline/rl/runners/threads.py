@@ -1,4 +1,4 @@
-"""Threads of torch: as many as a process has CPUs of its own."""
+"""Number of torch threads: one per CPU that is reserved for the process."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def limited_threads(count: int) -> Iterator[None]:
-    """Let torch use `count` threads for one operation within the block.
+    """Limit torch to `count` threads per operation within the block.
 
-    Small networks are slower with more, and several processes would compete for the same cores.
+    Small networks are slower with more threads, and several processes would compete for cores.
     """
     torch = sys.modules.get("torch")
     before = torch.get_num_threads() if torch is not None else count

@@ -1,7 +1,7 @@
-"""`Trajectory`: the steps of one agent in one environment, while they are sampled.
+"""`Trajectory`: the steps of one agent in one environment during sampling.
 
 An agent's step lasts from its observation to its next one, or to the end of its episode; rewards in
-between are summed up. A step without an end waits for the next fragment.
+between are summed. An unfinished step is kept for the next fragment.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ class Row:
     final_obs: Tree
     """Observation after the step if it ended its episode, else None."""
     state: Tree
-    """State of the module before the step; None without one."""
+    """State of the module before the step; None for stateless modules."""
     episode: int
-    """Number of the environment's episode."""
+    """Index of the environment's episode."""
 
 
 class Trajectory:
-    """The steps of an agent that acts with one module.
+    """The steps of an agent that uses one module.
 
     Args:
-        number: Number of the trajectory among all of the algorithm.
+        number: Index of the trajectory within the algorithm.
         env: Index of the environment in its runner.
         agent: Id of the agent.
     """
@@ -48,12 +48,12 @@ class Trajectory:
         self.agent = agent
         self.rows: list[Row] = []
         self.obs: Tree = None
-        """Observation on which the agent acts, or has acted; None outside of episodes."""
+        """Observation of the current step; None outside of episodes."""
         self.state: Tree = None
         """State of the module before that observation."""
         self.next_state: Tree = None
         self.columns: dict[str, Tree] | None = None
-        """Columns of the step that has no end yet; None if the agent has not acted."""
+        """Columns of the unfinished step; None if the agent has not acted."""
         self.reward = 0.0
         self.first_step = 0
         self._steps = 0
@@ -63,7 +63,7 @@ class Trajectory:
         self.columns, self.next_state = columns, next_state
 
     def observed(self, obs: Tree, initial_state: Tree, episode: int) -> None:
-        """End the step, if there is one, at the agent's next observation."""
+        """End the unfinished step, if any, at the agent's next observation."""
         if self.columns is None:
             self.state = initial_state
         else:
@@ -95,7 +95,7 @@ class Trajectory:
         self._steps += 1
 
     def handed_over(self) -> None:
-        """Forget the finished steps."""
+        """Discard the finished steps."""
         self.rows = []
         self.first_step = self._steps
 
@@ -103,7 +103,7 @@ class Trajectory:
 def fragment_of(
     trajectories: Sequence[Trajectory], state_every: int, weights_version: int
 ) -> Fragment:
-    """Return the finished steps of trajectories, each with at least one, as a fragment.
+    """Return the finished steps of trajectories (at least one each) as a fragment.
 
     Trajectories are padded to the longest.
     """
@@ -154,7 +154,7 @@ def fragment_of(
 
 
 def _states(trajectories: Sequence[Trajectory], length: int, every: int) -> Tree:
-    """Return the states before each `every`-th step, [ceil(T / every), N, …]; None without any."""
+    """Return the states before each `every`-th step, [ceil(T / every), N, …], or None."""
     first = trajectories[0].rows[0].state
     if first is None:
         return None

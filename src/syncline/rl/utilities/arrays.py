@@ -1,4 +1,4 @@
-"""Functions on NumPy arrays, as programs import them from `rllib.utils.numpy`."""
+"""Functions on NumPy arrays that programs import from `rllib.utils.numpy`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ MAX_LOG_NN_OUTPUT = 2
 
 
 def convert_to_numpy(x: Tree, reduce_type: bool = True, reduce_floats: bool = True) -> Tree:
-    """Return a tree of tensors, arrays and numbers as one of arrays.
+    """Convert a tree of tensors, arrays and numbers to a tree of arrays.
 
     Args:
         x: The tree.
-        reduce_type: Make float64 float32, and int64 int32.
-        reduce_floats: If False, floats keep their type.
+        reduce_type: Convert float64 to float32 and int64 to int32.
+        reduce_floats: If False, keep the dtype of floats.
     """
 
     def convert(leaf: Tree) -> Any:
@@ -39,7 +39,7 @@ def convert_to_numpy(x: Tree, reduce_type: bool = True, reduce_floats: bool = Tr
 def one_hot(
     x: Tree, depth: int = 0, on_value: float = 1.0, off_value: float = 0.0, dtype: Any = np.float32
 ) -> np.ndarray:
-    """Return whole numbers [...] as one-hot vectors [..., depth]; 0 is the largest plus 1."""
+    """Encode integers [...] as one-hot vectors [..., depth]; a depth of 0 is the maximum plus 1."""
     numbers = np.asarray(x, np.int64)
     depth = depth or int(numbers.max()) + 1
     made = np.full((*numbers.shape, depth), off_value, dtype)
@@ -48,7 +48,7 @@ def one_hot(
 
 
 def one_hot_multidiscrete(x: Tree, depths: Sequence[int]) -> np.ndarray:
-    """Return whole numbers [..., n] as one-hot vectors side by side."""
+    """Encode integers [..., n] as concatenated one-hot vectors."""
     numbers = np.asarray(x)
     parts = [one_hot(numbers[..., i], depth) for i, depth in enumerate(depths)]
     return np.concatenate(parts, -1)
@@ -63,7 +63,7 @@ def softmax(x: Tree, axis: int = -1, epsilon: float | None = None) -> np.ndarray
 
 
 def sigmoid(x: Tree, derivative: bool = False) -> np.ndarray:
-    """Return 1 / (1 + exp(-x)), or for `derivative` x (1 - x)."""
+    """Return 1 / (1 + exp(-x)) or, with `derivative`, x (1 - x)."""
     array = np.asarray(x)
     made: np.ndarray = array * (1 - array) if derivative else 1 / (1 + np.exp(-array))
     return made
@@ -77,19 +77,19 @@ def relu(x: Tree, alpha: float = 0.0) -> np.ndarray:
 
 
 def huber_loss(x: Tree, delta: float = 1.0) -> np.ndarray:
-    """Return x^2 / 2 up to `delta`, beyond it a line."""
+    """Return x^2 / 2 up to `delta`, and a linear function beyond."""
     size = np.abs(np.asarray(x))
     loss: np.ndarray = np.where(size < delta, np.square(size) * 0.5, delta * (size - 0.5 * delta))
     return loss
 
 
 def l2_loss(x: Tree) -> np.ndarray:
-    """Return half of the sum of squares."""
+    """Return half the sum of squares."""
     return np.asarray(np.sum(np.square(x)) / 2.0)
 
 
 def fc(x: Tree, weights: Any, biases: Any = None, framework: str | None = None) -> np.ndarray:
-    """Return the output of a fully connected layer; weights of torch are [out, in]."""
+    """Return the output of a fully connected layer; torch weights are [out, in]."""
     matrix = convert_to_numpy(weights, reduce_type=False)
     matrix = matrix.T if framework == "torch" else matrix
     bias = 0.0 if biases is None else convert_to_numpy(biases, reduce_type=False)
@@ -100,13 +100,13 @@ def fc(x: Tree, weights: Any, biases: Any = None, framework: str | None = None) 
 def flatten_inputs_to_1d_tensor(
     inputs: Tree, spaces_struct: Any = None, time_axis: bool = False, batch_axis: bool = True
 ) -> np.ndarray:
-    """Return nested values as vectors; Discrete parts become one-hot if the space is given.
+    """Flatten nested values to vectors; with spaces, Discrete parts become one-hot.
 
     Args:
         inputs: The values.
         spaces_struct: Their space, or a dict or tuple of spaces.
-        time_axis: There is a dimension of time behind that of the batch.
-        batch_axis: There is a dimension of the batch.
+        time_axis: Values have a time dimension after the batch dimension.
+        batch_axis: Values have a batch dimension.
     """
     front = int(batch_axis) + int(time_axis)
     return np.concatenate(_vectors(inputs, spaces_struct, front), -1).astype(np.float32)

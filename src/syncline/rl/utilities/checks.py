@@ -22,7 +22,7 @@ def check(
     rtol: float | None = None,
     false: bool = False,
 ) -> None:
-    """Assert that two trees of numbers are alike, or with `false` that they are not.
+    """Assert that two trees of numbers are close or, with `false`, that they are not.
 
     Raises:
         AssertionError: They are not (or are).
@@ -34,7 +34,7 @@ def check(
             raise
     else:
         if false:
-            raise AssertionError(f"{x} and {y} are alike, but must not be.")
+            raise AssertionError(f"{x} and {y} are close, but must not be.")
 
 
 def _compare(x: Tree, y: Any, atol: float, rtol: float) -> None:
@@ -54,7 +54,7 @@ def _compare(x: Tree, y: Any, atol: float, rtol: float) -> None:
 
 
 def check_compute_single_action(algorithm: Algorithm, **_: object) -> None:
-    """Assert that `compute_single_action` returns actions of the space, with and without
+    """Assert that `compute_single_action` returns actions in the space, with and without
     exploration.
     """
     module: Any = algorithm.get_module()
@@ -111,7 +111,7 @@ def run_rllib_example_script_experiment(
     success_metric: dict[str, Any] | None = None,
     **_: object,
 ) -> Any:
-    """Train as the arguments of an example script say; return the results.
+    """Train with the arguments of an example script; return the results.
 
     Raises:
         ValueError: With `--as-test`, the success metric was not reached.
@@ -142,7 +142,7 @@ def run_rllib_example_script_experiment(
         for name, least in (success_metric or {metric: args.stop_reward}).items():
             best = max(_at(each.metrics or {}, name) for each in results)
             if best < least:
-                raise ValueError(f"`{name}` is {best}, but the test asks for {least}.")
+                raise ValueError(f"`{name}` is {best}, but the test requires {least}.")
     return results
 
 

@@ -1,4 +1,4 @@
-"""Returns and advantages of `SampleBatch`es of one trajectory, as older programs compute them."""
+"""Returns and advantages of single-trajectory `SampleBatch`es, for older programs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Postprocessing:
 
 
 def discount_cumsum(x: Tree, gamma: float) -> np.ndarray:
-    """Return the discounted sums of the following values, [T]."""
+    """Return the discounted cumulative sums of future values, [T]."""
     rewards = np.asarray(x, np.float32)[:, None]
     return discounted_returns(rewards, np.zeros(rewards.shape, bool), gamma)[:, 0]
 
@@ -37,15 +37,15 @@ def compute_advantages(
     rewards: str = SampleBatch.REWARDS,
     vf_preds: str = SampleBatch.VF_PREDS,
 ) -> SampleBatch:
-    """Add advantages and value targets to the rows of one trajectory; return it.
+    """Add advantages and value targets to the rows of one trajectory; return the rows.
 
     Args:
-        rollout: The rows, with rewards and, with a critic, its values.
+        rollout: The rows, with rewards and, for a critic, values.
         last_r: Value of the observation after the last row; 0 after a terminal state.
         gamma: Discount factor.
         lambda_: Lambda of generalized advantage estimation.
-        use_gae: Estimate advantages with it.
-        use_critic: Subtract values.
+        use_gae: Use generalized advantage estimation.
+        use_critic: Subtract the values.
         rewards: Column of the rewards.
         vf_preds: Column of the values.
     """
@@ -69,8 +69,8 @@ def compute_advantages(
 
 
 def add_one_ts_to_episodes_and_truncate(episodes: list[Any]) -> list[int]:
-    """Add a step to each episode, as `AddOneTsToEpisodesAndTruncate` does; return the lengths
-    before.
+    """Add a step to each episode like `AddOneTsToEpisodesAndTruncate`; return the previous
+    lengths.
     """
     lengths = [len(each) for each in episodes]
     AddOneTsToEpisodesAndTruncate()(batch={}, episodes=episodes)

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Schedule:
-    """Base of schedules; implement `value`. Calling one is the same."""
+    """Base of schedules; implement `value`. Calling a schedule returns its value."""
 
     def value(self, t: float) -> Any:
         """Return the value after `t` steps."""
@@ -18,7 +18,7 @@ class Schedule:
 
 
 class ConstantSchedule(Schedule):
-    """The same value always."""
+    """A constant value."""
 
     def __init__(self, value: float, framework: str | None = None) -> None:
         self._v = value
@@ -29,7 +29,7 @@ class ConstantSchedule(Schedule):
 
 
 class PolynomialSchedule(Schedule):
-    """From a first to a last value with a power of the remaining share."""
+    """Polynomial interpolation from an initial to a final value."""
 
     def __init__(
         self,
@@ -49,14 +49,14 @@ class PolynomialSchedule(Schedule):
 
 
 class LinearSchedule(PolynomialSchedule):
-    """From a first to a last value in a line."""
+    """Linear interpolation from an initial to a final value."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(power=1.0, **kwargs)
 
 
 class ExponentialSchedule(Schedule):
-    """A first value times a decay to the share of the steps."""
+    """An initial value times the decay rate to the power of the fraction of steps."""
 
     def __init__(
         self,
@@ -74,13 +74,13 @@ class ExponentialSchedule(Schedule):
 
 
 class PiecewiseSchedule(Schedule):
-    """Lines between points (step, value); other values outside of them.
+    """Piecewise linear interpolation between points (step, value).
 
     Args:
         endpoints: The points, in the order of steps.
         framework: Has no effect.
-        interpolation: Function of (left, right, share); by default a line.
-        outside_value: Value beyond the points; None for that of the nearest.
+        interpolation: Function of (left, right, fraction); by default linear.
+        outside_value: Value beyond the points; None for the value of the nearest point.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Functions on spaces and their values, and spaces of RLlib's own."""
+"""Functions on spaces and their values, and RLlib's additional spaces."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from syncline.rl.value_types import Space
 
 
 class Simplex(gym.Space[np.ndarray]):
-    """Vectors of positive numbers with the sum 1.
+    """Vectors of positive numbers with sum 1.
 
     Args:
-        shape: Shape; the last dimension is that of the sum.
-        concentration: Parameters of the Dirichlet distribution of samples.
-        dtype: Type of the numbers.
+        shape: Shape; the last dimension sums to 1.
+        concentration: Parameters of the Dirichlet distribution for samples.
+        dtype: Dtype of the numbers.
     """
 
     def __init__(
@@ -43,17 +43,17 @@ class Simplex(gym.Space[np.ndarray]):
 
 
 def unsquash_action(action: Tree, action_space_struct: Any) -> Tree:
-    """Return actions in [-1, 1] as those within the bounds of a space."""
+    """Scale actions from [-1, 1] to the bounds of a space."""
     return _apply(action, action_space_struct, normalize=True, clip=False)
 
 
 def clip_action(action: Tree, action_space: Space) -> Tree:
-    """Return actions, clipped to the bounds of a space."""
+    """Clip actions to the bounds of a space."""
     return _apply(action, action_space, normalize=False, clip=True)
 
 
 def normalize_action(action: Tree, action_space_struct: Any) -> Any:
-    """Return an action of a Box as one in [-1, 1]."""
+    """Scale an action of a Box to [-1, 1]."""
     function = actions_from_env(as_space(action_space_struct), normalize=True)
     return action if function is None else function(action)[0]
 
@@ -64,7 +64,7 @@ def _apply(action: Tree, space: Space, **options: bool) -> Tree:
 
 
 def as_space(struct: Any) -> Space:
-    """Return a dict or tuple of spaces as a space."""
+    """Convert a dict or tuple of spaces to a space."""
     if isinstance(struct, dict):
         return gym.spaces.Dict({key: as_space(each) for key, each in struct.items()})
     if isinstance(struct, (tuple, list)):
@@ -74,7 +74,7 @@ def as_space(struct: Any) -> Space:
 
 
 def get_base_struct_from_space(space: Space) -> Any:
-    """Return a space as dicts and tuples of spaces."""
+    """Convert a space to dicts and tuples of spaces."""
     if isinstance(space, gym.spaces.Dict):
         return {key: get_base_struct_from_space(each) for key, each in space.spaces.items()}
     if isinstance(space, gym.spaces.Tuple):
@@ -94,27 +94,27 @@ def is_composite_space(space: Space) -> bool:
 
 
 def get_original_space(space: Space) -> Space:
-    """Return the space from which a flat one was made, or the space itself."""
+    """Return the original space of a flattened space, or the space itself."""
     original: Space = getattr(space, "original_space", space)
     return original
 
 
 def flatten_to_single_ndarray(input_: Any) -> np.ndarray:
-    """Return nested arrays as one vector."""
+    """Flatten nested arrays to one vector."""
     if not isinstance(input_, (list, tuple, dict)):
         return np.asarray(input_)
     return np.concatenate([np.asarray(leaf).reshape(-1) for leaf in leaves(input_)])
 
 
 def batch(list_of_structs: Sequence[Tree], **_: object) -> Tree:
-    """Return a list of items as a tree of arrays with a first dimension."""
+    """Stack a list of items to a tree of arrays with a batch dimension."""
     if not list_of_structs:
         raise ValueError("batch() got an empty list: there is nothing to stack.")
     return stack_trees(np.stack, [map_tree(np.asarray, each) for each in list_of_structs])
 
 
 def unbatch(batches_struct: Tree) -> list[Tree]:
-    """Return a tree of arrays as the list of its items."""
+    """Split a tree of arrays to a list of items."""
     count = len(first_leaf(batches_struct))
     return [map_tree(lambda leaf, n=n: leaf[n], batches_struct) for n in range(count)]
 
@@ -127,7 +127,7 @@ def get_dummy_batch_for_space(
     time_size: int | None = None,
     **_: object,
 ) -> Tree:
-    """Return a batch of a space: random with the fill value "random", else of one value."""
+    """Return a batch of values of a space, random or filled with one value."""
     front = (batch_size,) if time_size is None else (batch_size, time_size)
 
     def filled(leaf: Tree) -> np.ndarray:

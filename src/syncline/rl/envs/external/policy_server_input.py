@@ -10,7 +10,7 @@ from typing import Any
 class PolicyServerInput:
     """The address of an algorithm: `config["input"] = lambda ioctx: PolicyServerInput(ioctx, …)`.
 
-    The configuration must contain the spaces, because there is no environment.
+    Without an environment, the configuration must contain the spaces.
     """
 
     ioctx: Any

@@ -64,7 +64,7 @@ def send_rllink_message(sock_: socket.socket, message: dict[str, Any]) -> None:
     if len(body) > LARGEST_MESSAGE_BYTES:
         raise ValueError(
             f"A message of {len(body)} bytes does not fit into RLlink's limit of "
-            f"{LARGEST_MESSAGE_BYTES}. Send fewer episodes at once."
+            f"{LARGEST_MESSAGE_BYTES}. Send fewer episodes per message."
         )
     try:
         sock_.sendall(b"%08d" % len(body) + body)

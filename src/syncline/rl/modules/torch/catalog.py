@@ -202,8 +202,8 @@ class Catalog:
                 input_lens=leaves(lengths),
             )
         raise ValueError(
-            f"There is no default action distribution for {action_space}. Set `action_dist_cls` in "
-            "the `setup` of your TorchRLModule, or override `Catalog.get_action_dist_cls`."
+            f"{action_space} has no default action distribution. Set `action_dist_cls` in the "
+            "`setup` of your TorchRLModule, or override `Catalog.get_action_dist_cls`."
         )
 
 

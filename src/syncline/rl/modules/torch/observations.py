@@ -63,7 +63,7 @@ def vector_size(space: Space) -> int:
     if isinstance(space, gym.spaces.Box | gym.spaces.MultiBinary):
         return int(np.prod(space.shape))
     raise ValueError(
-        f"There is no default encoder for observations of {space}. Convert them in a connector "
+        f"Observations of {space} have no default encoder. Convert them in a connector "
         "(`env_to_module_connector`) or write a custom TorchRLModule."
     )
 

@@ -1,4 +1,4 @@
-"""Action distributions from older releases, and their adapter to the current interface."""
+"""Action distributions of older releases, and an adapter to the current interface."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ LOG_STD_LIMITS = (-20.0, 2.0)
 
 
 class ActionDistribution:
-    """A distribution over actions, from the outputs of a network.
+    """A distribution over actions, parameterized by the outputs of a network.
 
     Args:
         inputs: Outputs of the network, [B, n].
-        model: The network, for distributions with parts of their own in it.
+        model: The network, for distributions that use other parts of it.
     """
 
     def __init__(self, inputs: Tree, model: Any = None) -> None:
@@ -37,7 +37,7 @@ class ActionDistribution:
         raise NotImplementedError
 
     def sampled_action_logp(self) -> Any:
-        """Return the log-probabilities of the actions that `sample` returned last."""
+        """Return the log-probabilities of the last sampled actions."""
         raise NotImplementedError
 
     def logp(self, x: Tree) -> Any:
@@ -67,7 +67,7 @@ class ActionDistribution:
 
 
 class TorchDistributionWrapper(ActionDistribution):
-    """A distribution around `self.dist`, of `torch.distributions`."""
+    """Wraps a `torch.distributions` object, `self.dist`."""
 
     def __init__(self, inputs: Tree, model: Any = None) -> None:
         if not isinstance(inputs, torch.Tensor):
@@ -100,7 +100,7 @@ class TorchDistributionWrapper(ActionDistribution):
 
 
 class TorchCategorical(TorchDistributionWrapper):
-    """Over whole numbers from 0; inputs are logits."""
+    """Distribution over integers from 0; inputs are logits."""
 
     def __init__(self, inputs: Tree, model: Any = None, temperature: float = 1.0) -> None:
         super().__init__(inputs, model)
@@ -118,7 +118,7 @@ class TorchCategorical(TorchDistributionWrapper):
 
 
 class TorchMultiCategorical(TorchDistributionWrapper):
-    """Over several whole numbers; inputs are the logits of all, side by side."""
+    """Distribution over several integers; inputs are their concatenated logits."""
 
     def __init__(self, inputs: Tree, model: Any, input_lens: Any, action_space: Any = None) -> None:
         super().__init__(inputs, model)
@@ -137,7 +137,7 @@ class TorchMultiCategorical(TorchDistributionWrapper):
         return cast("torch.Tensor", self.last_sample)
 
     def logp(self, actions: torch.Tensor) -> torch.Tensor:
-        """Return the log-probabilities of all numbers together."""
+        """Return the joint log-probabilities."""
         pairs = zip(self._parts, actions.unbind(-1), strict=True)
         return torch.stack([part.log_prob(each) for part, each in pairs]).sum(0)
 
@@ -160,12 +160,12 @@ class TorchMultiCategorical(TorchDistributionWrapper):
 
     @staticmethod
     def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
-        """Return the number of all logits."""
+        """Return the total number of logits."""
         return int(np.sum(action_space.nvec))
 
 
 class TorchDiagGaussian(TorchDistributionWrapper):
-    """Over vectors; inputs are means and log standard deviations."""
+    """Gaussian over vectors; inputs are means and log standard deviations."""
 
     def __init__(self, inputs: Tree, model: Any = None, *, action_space: Any = None) -> None:
         super().__init__(inputs, model)
@@ -196,7 +196,7 @@ class TorchDiagGaussian(TorchDistributionWrapper):
 
 
 class TorchSquashedGaussian(TorchDistributionWrapper):
-    """A Gaussian, squashed by tanh to [low, high]; without an entropy in closed form."""
+    """A Gaussian, squashed by tanh to [low, high]; its entropy has no closed form."""
 
     def __init__(
         self, inputs: Tree, model: Any = None, low: float = -1.0, high: float = 1.0
@@ -276,7 +276,7 @@ class TorchBeta(TorchDistributionWrapper):
 
 
 class TorchDeterministic(TorchDistributionWrapper):
-    """The inputs themselves."""
+    """Deterministic actions, equal to the inputs."""
 
     def sample(self) -> torch.Tensor:
         """Return the inputs."""
@@ -299,7 +299,7 @@ class TorchDeterministic(TorchDistributionWrapper):
 
 
 class TorchDirichlet(TorchDistributionWrapper):
-    """Over vectors of positive numbers with the sum 1."""
+    """Dirichlet distribution over vectors of positive numbers with sum 1."""
 
     def __init__(self, inputs: Tree, model: Any = None) -> None:
         super().__init__(inputs, model)
@@ -324,9 +324,9 @@ class TorchDirichlet(TorchDistributionWrapper):
 
 
 class OlderDistribution(Distribution):
-    """A distribution from older releases with the current interface.
+    """Adapts a distribution of older releases to the current interface.
 
-    Subclasses made by `adapted` know the class and the network.
+    Subclasses created by `adapted` define the class and the network.
     """
 
     older_class: type[Any]
@@ -362,7 +362,7 @@ class OlderDistribution(Distribution):
 
     @staticmethod
     def required_input_dim(space: Space, **kwargs: Any) -> int:
-        """Raise TypeError: the network decides."""
+        """Raise TypeError because the network determines it."""
         raise TypeError("Distributions from older releases get their inputs from a TorchModelV2.")
 
     def to_deterministic(self) -> OlderDistribution:
@@ -371,14 +371,14 @@ class OlderDistribution(Distribution):
 
 
 class _Reshaped:
-    """A distribution over rows, for inputs with any dimensions in front."""
+    """A distribution over rows, for inputs with any leading dimensions."""
 
     def __init__(self, cls: type[Any], inputs: torch.Tensor, model: Any) -> None:
         self._front = inputs.shape[:-1]
         self.dist = cls(inputs.reshape(-1, inputs.shape[-1]), model)
 
     def call(self, name: str, *args: object) -> Any:
-        """Return the result of a method, with the dimensions of the inputs."""
+        """Call a method and reshape the result to the leading dimensions of the inputs."""
         dims = len(self._front)
         flat = [
             each.reshape(-1, *each.shape[dims:]) if isinstance(each, torch.Tensor) else each
@@ -399,7 +399,7 @@ def _map(function: Any, tree: Tree) -> Any:
 
 
 def flat_actions(actions: Tree) -> Any:
-    """Return the parts of actions side by side, [*batch, n], as older distributions get them."""
+    """Concatenate the parts of actions to [*batch, n], as older distributions expect."""
     if isinstance(actions, torch.Tensor):
         return actions
     parts = leaves(actions)
@@ -408,7 +408,7 @@ def flat_actions(actions: Tree) -> Any:
 
 
 def adapted(older_class: type[Any], model: Any) -> type[OlderDistribution]:
-    """Return a class with the current interface for one from older releases and its network."""
+    """Return a class that adapts an older distribution class and its network."""
     return type(
         older_class.__name__, (OlderDistribution,), {"older_class": older_class, "model": model}
     )

@@ -1,4 +1,4 @@
-"""`ModelCatalog`: networks, distributions and preprocessors of programs, by name."""
+"""`ModelCatalog`: user-defined networks, distributions and preprocessors, by name."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from syncline.rl.value_types import Env, Space, Tree
 
 
 class ModelCatalog:
-    """Registers and creates the parts of networks. Nobody needs an instance."""
+    """Registers and creates parts of networks. All methods are static."""
 
     @staticmethod
     def register_custom_model(model_name: str, model_class: type) -> None:
@@ -53,10 +53,10 @@ class ModelCatalog:
         framework: str = "torch",
         **_: object,
     ) -> tuple[Any, int]:
-        """Return the class of distributions over a space, and the outputs that it needs.
+        """Return the class of distributions over a space, and the number of outputs that it needs.
 
         Raises:
-            NotImplementedError: There is none.
+            NotImplementedError: The space has no distribution.
         """
         config = config or MODEL_DEFAULTS
         given = config.get("custom_action_dist")
@@ -78,7 +78,7 @@ class ModelCatalog:
             )
         else:
             raise NotImplementedError(
-                f"There is no distribution from older releases over {action_space}. Register one "
+                f"Older releases have no distribution over {action_space}. Register one "
                 "with `ModelCatalog.register_custom_action_dist`."
             )
         return cls, cls.required_model_output_shape(action_space, config)
@@ -95,7 +95,7 @@ class ModelCatalog:
         default_model: type | None = None,
         **model_kwargs: Any,
     ) -> TorchModelV2:
-        """Return a network: the custom one of the options, or the default one for the space."""
+        """Return a network: the custom one in the options, or the default one for the space."""
         config = {**MODEL_DEFAULTS, **model_config}
         space = preprocessed_space(obs_space)
         given = config.get("custom_model")
@@ -118,7 +118,7 @@ class ModelCatalog:
     def get_preprocessor_for_space(
         observation_space: Space, options: Mapping[str, Any] | None = None, **_: object
     ) -> Preprocessor:
-        """Return the preprocessor of a space: the custom one of the options, or the default."""
+        """Return the preprocessor of a space: the custom one in the options, or the default."""
         config = {**MODEL_DEFAULTS, **(options or {})}
         given = config.get("custom_preprocessor")
         cls = (

@@ -1,4 +1,4 @@
-"""Networks from older releases as modules: for policies with a value function, and as encoders."""
+"""Networks from older releases as modules with policy and value function, and as encoders."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from syncline.rl.older.torch.networks import FullyConnectedNetwork, VisionNetwor
 from syncline.rl.value_types import Space, Tree
 
 FEATURES = 256
-"""Features of a network that serves as encoder, unless `fcnet_hiddens` says otherwise."""
+"""Default number of features of a network used as encoder."""
 
 
 def built_model(
@@ -36,7 +36,7 @@ def built_model(
     """Create a network from older releases.
 
     Raises:
-        TypeError: Its constructor takes other arguments.
+        TypeError: Its constructor takes different arguments.
     """
     older = config.get("older_model") or {**MODEL_DEFAULTS, **config}
     space = preprocessed_space(observation_space)
@@ -58,9 +58,9 @@ def default_model(space: Any) -> type[Any]:
 
 
 class ModelV2Module(TorchRLModule, ValueFunctionAPI):
-    """A `TorchModelV2` as the module of algorithms with a policy and a value function.
+    """Adapts a `TorchModelV2` to a module with a policy and a value function.
 
-    `model_config["custom_model"]` is the class, `custom_action_dist` that of its distributions.
+    `model_config["custom_model"]` is its class, `custom_action_dist` its distribution class.
     """
 
     def setup(self) -> None:
@@ -90,7 +90,7 @@ class ModelV2Module(TorchRLModule, ValueFunctionAPI):
         return {f"state_{i}": _as_array(each) for i, each in enumerate(state)}
 
     def _run(self, batch: Batch) -> tuple[torch.Tensor, list[Any]]:
-        """Return logits [*batch, n] and next states; `value_function` refers to them."""
+        """Return logits [*batch, n] and next states; `value_function` uses the same pass."""
         flat = packed(self.observation_space, batch[Columns.OBS])
         state = batch.get(Columns.STATE_IN) if self.is_stateful() else None
         front = flat.shape[: 1 if state is None else 2]
@@ -131,18 +131,18 @@ class ModelV2Module(TorchRLModule, ValueFunctionAPI):
         return self.model_v2.value_function().reshape(logits.shape[:-1])
 
     def adjust_loss(self, loss: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """Return the loss as the network's `custom_loss` changes it."""
+        """Apply the network's `custom_loss` to the loss."""
         made = self.model_v2.custom_loss([loss], dict(batch))
         changed: torch.Tensor = made[0] if isinstance(made, (list, tuple)) else made
         return changed
 
     def loss_metrics(self) -> dict[str, Any]:
-        """Return the network's own numbers for the results."""
+        """Return the network's metrics."""
         return dict(self.model_v2.metrics())
 
 
 class ModelV2Encoder(nn.Module):
-    """A `TorchModelV2` without memory as an encoder: from a batch to features."""
+    """Adapts a `TorchModelV2` without memory to an encoder."""
 
     def __init__(self, model: Any, observation_space: Any) -> None:
         super().__init__()
@@ -157,7 +157,7 @@ class ModelV2Encoder(nn.Module):
 
 
 class ModelV2Catalog(Catalog):
-    """Builds encoders that are networks from older releases, for DQN, SAC and the like."""
+    """Builds encoders from networks of older releases, for DQN, SAC and similar algorithms."""
 
     def _determine_components_hook(self) -> None:
         config = self._model_config_dict
@@ -165,7 +165,7 @@ class ModelV2Catalog(Catalog):
         model = self._model(int(hidden[-1]))
         if model.get_initial_state():
             raise ValueError(
-                f"{type(model).__name__} has a state, but this algorithm's networks have none. Use "
+                f"{type(model).__name__} has a state, which this algorithm does not support. Use "
                 "PPO, APPO or IMPALA, or a network without memory."
             )
         self.latent_dims = (int(model.num_outputs or hidden[-1]),)

@@ -1,7 +1,7 @@
-"""`TorchModelV2`: networks in the form from older releases, and their inputs.
+"""`TorchModelV2`: the network interface of older releases, and its inputs.
 
 A network gets flat observations and a list of states, returns the parameters of the action
-distribution, and keeps what `value_function()` needs from the last pass.
+distribution, and stores the inputs of `value_function()` from the last pass.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class ModelV2:
     """Base of networks; implement `forward`, and `value_function` for algorithms with a critic.
 
     Args:
-        obs_space: Space of the observations, flat; `original_space` is that of nested ones.
+        obs_space: Space of the flat observations; its `original_space` may be nested.
         action_space: Space of the actions.
-        num_outputs: Numbers that `forward` returns for each observation.
-        model_config: Options of the network, `custom_model_config` included.
+        num_outputs: Number of outputs of `forward` per observation.
+        model_config: Options of the network, including `custom_model_config`.
         name: Name of the network.
         framework: "torch".
     """
@@ -60,7 +60,7 @@ class ModelV2:
         """Return outputs [B, num_outputs] and the next states.
 
         Args:
-            input_dict: "obs", nested as the environment's, and "obs_flat" [B, …].
+            input_dict: "obs", nested as in the environment, and "obs_flat" [B, …].
             state: Arrays [B, …] of the states; with sequences [S, …].
             seq_lens: Lengths of sequences, [S]; None for single steps.
         """
@@ -71,29 +71,29 @@ class ModelV2:
         raise NotImplementedError(f"{type(self).__name__} must implement `value_function`.")
 
     def get_initial_state(self) -> list[Any]:
-        """Return the arrays of the state at the beginning of an episode; empty without one."""
+        """Return the arrays of the state at the beginning of an episode, or an empty list."""
         return []
 
     def custom_loss(self, policy_loss: Any, loss_inputs: dict[str, Any]) -> Any:
-        """Return the loss, or list of losses, in place of the algorithm's."""
+        """Return the loss, or list of losses, that replaces the algorithm's."""
         return policy_loss
 
     def metrics(self) -> dict[str, Any]:
-        """Return numbers for the results."""
+        """Return metrics for the results."""
         return {}
 
     def last_output(self) -> Any:
-        """Return what the last call returned."""
+        """Return the result of the last call."""
         return self._last_output
 
     def is_time_major(self) -> bool:
-        """Return True if sequences have time in front."""
+        """Return True if sequences are time-major."""
         return self.time_major
 
     def __call__(
         self, input_dict: Mapping[str, Any], state: list[Any] | None = None, seq_lens: Tree = None
     ) -> tuple[Any, list[Any]]:
-        """Call `forward` with "obs" as the environment's and "obs_flat"."""
+        """Call `forward` with the nested "obs" and "obs_flat"."""
         given = dict(input_dict)
         obs = given[OBS]
         original = getattr(self.obs_space, "original_space", None)
@@ -126,7 +126,7 @@ class TorchModelV2(ModelV2):
     ) -> None:
         if not isinstance(self, nn.Module):
             raise ValueError(
-                f"{type(self).__name__} must be a subclass of torch.nn.Module, too: "
+                f"{type(self).__name__} must also be a subclass of torch.nn.Module: "
                 f"`class {type(self).__name__}(TorchModelV2, nn.Module)`."
             )
         ModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name, "torch")
@@ -137,7 +137,7 @@ class TorchModelV2(ModelV2):
         return dict(state) if as_dict else list(state.values())
 
     def trainable_variables(self, as_dict: bool = False) -> Any:
-        """Return the parameters that are trained."""
+        """Return the trainable parameters."""
         parameters: Any = getattr(self, "named_parameters")()  # noqa: B009
         found = {name: each for name, each in parameters if each.requires_grad}
         return found if as_dict else list(found.values())
@@ -149,7 +149,7 @@ class RecurrentNetwork(TorchModelV2):
     def forward(
         self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tree
     ) -> tuple[Any, list[Any]]:
-        """Give observations the dimension of time, and call `forward_rnn`."""
+        """Add the time dimension to observations, and call `forward_rnn`."""
         flat = input_dict[OBS_FLAT].float()
         inputs = add_time_dimension(flat, seq_lens=seq_lens)
         output, new_state = self.forward_rnn(inputs, state, seq_lens)
@@ -175,14 +175,14 @@ def add_time_dimension(
     max_seq_len: int | None = None,
     **_: object,
 ) -> torch.Tensor:
-    """Return rows [S * L, …] as sequences [S, L, …]."""
+    """Reshape rows [S * L, …] to sequences [S, L, …]."""
     count = padded_inputs.shape[0] if seq_lens is None else len(seq_lens)
     length = max_seq_len or padded_inputs.shape[0] // count
     return padded_inputs.reshape(-1, length, *padded_inputs.shape[1:])
 
 
 def preprocessed_space(space: Space) -> Space:
-    """Return the space of flat observations; it is `space` itself for a Box."""
+    """Return the space of flat observations; for a Box, `space` itself."""
     if isinstance(space, gym.spaces.Box):
         return space
     size = sum(vector_size(leaf) for leaf in leaf_spaces(space).values())
@@ -192,7 +192,7 @@ def preprocessed_space(space: Space) -> Space:
 
 
 def packed(space: Space, obs: Tree) -> torch.Tensor:
-    """Return observations [B, …] of a space as flat ones."""
+    """Flatten observations [B, …] of a space."""
     if isinstance(space, gym.spaces.Box):
         tensor: torch.Tensor = obs
         return tensor
@@ -201,7 +201,7 @@ def packed(space: Space, obs: Tree) -> torch.Tensor:
 
 
 def unpacked(space: Space, flat: torch.Tensor) -> Any:
-    """Return flat observations [B, size] as nested ones; Discrete parts stay one-hot."""
+    """Unflatten observations [B, size]; Discrete parts remain one-hot."""
     if isinstance(space, gym.spaces.Dict):
         pieces = _split(list(space.spaces.values()), flat)
         return dict(zip(space.spaces, pieces, strict=True))

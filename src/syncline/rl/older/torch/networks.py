@@ -21,7 +21,7 @@ from syncline.rl.value_types import Tree
 
 
 def normc_initializer(std: float = 1.0) -> Callable[[torch.Tensor], None]:
-    """Return an initializer: normal numbers whose columns have the norm `std`."""
+    """Return an initializer for normal weights with columns of norm `std`."""
 
     def initialize(tensor: torch.Tensor) -> None:
         tensor.data.normal_(0, 1)
@@ -37,9 +37,9 @@ class SlimFC(nn.Module):
         in_size: Inputs.
         out_size: Outputs.
         initializer: Initializes the weights.
-        activation_fn: Name or class of the activation; None for none.
+        activation_fn: Name or class of the activation, or None.
         use_bias: Add a bias.
-        bias_init: Its first value.
+        bias_init: Initial value of the bias.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class SlimConv2d(nn.Module):
         out_channels: Channels of the output.
         kernel: Size of the kernel.
         stride: Stride.
-        padding: Left, right, top and bottom padding; an int for all; None for none.
+        padding: Left, right, top and bottom padding; an int for all; None for no padding.
         initializer: "default", "xavier_uniform", or a function of the weights.
         activation_fn: Name or class of the activation; "default" for ReLU, None for none.
         bias_init: First value of the bias.
@@ -116,7 +116,7 @@ class AppendBiasLayer(nn.Module):
         self.log_std = nn.Parameter(torch.zeros(num_bias_vars))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return inputs [B, n] and the parameters side by side."""
+        """Concatenate inputs [B, n] and the parameters."""
         return torch.cat([x, self.log_std.expand(len(x), -1)], dim=1)
 
 
@@ -207,8 +207,8 @@ def _dense(size: int, config: Mapping[str, Any]) -> tuple[nn.Sequential, int]:
 class VisionNetwork(TorchModelV2, nn.Module):
     """Convolutions for logits and values; images are [H, W, C].
 
-    Options: `conv_filters` [[channels, kernel, stride], …], `conv_activation`, and those of
-    `FullyConnectedNetwork` after the convolutions.
+    Options: `conv_filters` [[channels, kernel, stride], …], `conv_activation`, and the options of
+    `FullyConnectedNetwork` for the layers after the convolutions.
     """
 
     def __init__(
@@ -342,17 +342,17 @@ class GTrXLNet(_MemoryNetwork):
     Args:
         obs_space: Space of the observations.
         action_space: Space of the actions.
-        num_outputs: Outputs for each observation.
-        model_config: Options; `fcnet_*` are those of the layers in front.
+        num_outputs: Number of outputs per observation.
+        model_config: Options; `fcnet_*` apply to the layers before the transformer.
         name: Name of the network.
-        num_transformer_units: Units, one after another.
-        attention_dim: Inputs and outputs of each.
-        num_heads: Attention heads of each.
-        memory_inference: Previous steps that acting attends to.
-        memory_training: Previous steps that training attends to.
+        num_transformer_units: Number of stacked units.
+        attention_dim: Input and output size of each unit.
+        num_heads: Number of attention heads per unit.
+        memory_inference: Number of previous steps that acting attends to.
+        memory_training: Number of previous steps that training attends to.
         head_dim: Size of each head.
-        position_wise_mlp_dim: Hidden layer of each unit.
-        init_gru_gate_bias: First bias of the gates.
+        position_wise_mlp_dim: Size of the hidden layer of each unit.
+        init_gru_gate_bias: Initial bias of the gates.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Small functions on tensors.
+"""Utility functions on tensors.
 
-Files: `tensors_torch`, `frameworks_torch` (imports as programs for RLlib write them).
+Files: `tensors_torch`, `frameworks_torch` (import helpers of RLlib).
 """

@@ -1,4 +1,4 @@
-"""Imports of frameworks that may be missing, as programs for RLlib write them."""
+"""RLlib's helpers that import optional frameworks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import nn
 
 
 def try_import_torch(error: bool = False) -> tuple[Any, Any]:
-    """Return `torch` and `torch.nn`; `error` has no effect, since torch is needed anyway."""
+    """Return `torch` and `torch.nn`; `error` has no effect, because torch is required."""
     return torch, nn
 
 

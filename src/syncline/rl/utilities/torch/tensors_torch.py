@@ -1,4 +1,4 @@
-"""Functions on tensors, as programs import them from `rllib.utils.torch_utils`."""
+"""Functions on tensors that programs import from `rllib.utils.torch_utils`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FLOAT_MAX = 3.4e38
 def convert_to_torch_tensor(
     x: Tree, device: Any = None, pin_memory: bool = False, use_stream: bool = False
 ) -> Tree:
-    """Return a tree of arrays as one of tensors; float64 becomes float32."""
+    """Convert a tree of arrays to tensors; float64 becomes float32."""
 
     def convert(leaf: Tree) -> Any:
         if leaf is None:
@@ -35,14 +35,14 @@ def convert_to_torch_tensor(
 
 
 def one_hot(x: torch.Tensor, space: Space) -> torch.Tensor:
-    """Return values of a Discrete or MultiDiscrete space as one-hot vectors."""
+    """Encode values of a Discrete or MultiDiscrete space as one-hot vectors."""
     return to_vector(space, x)
 
 
 def flatten_inputs_to_1d_tensor(
     inputs: Tree, spaces_struct: Any = None, time_axis: bool = False, batch_axis: bool = True
 ) -> torch.Tensor:
-    """Return nested values of a space as vectors; Discrete parts become one-hot."""
+    """Flatten nested values of a space to vectors; Discrete parts become one-hot."""
     space = spaces_struct
     if isinstance(space, dict):
         space = gym.spaces.Dict(space)
@@ -78,17 +78,17 @@ def reduce_mean_ignore_inf(x: torch.Tensor, axis: int | None = None) -> torch.Te
 
 
 def huber_loss(x: torch.Tensor, delta: float = 1.0) -> torch.Tensor:
-    """Return x^2 / 2 up to `delta`, beyond it a line."""
+    """Return x^2 / 2 up to `delta`, and a linear function beyond."""
     return functional.huber_loss(x, torch.zeros_like(x), reduction="none", delta=delta)
 
 
 def l2_loss(x: torch.Tensor) -> torch.Tensor:
-    """Return half of the sum of squares."""
+    """Return half the sum of squares."""
     return 0.5 * torch.sum(torch.square(x))
 
 
 def global_norm(tensors: list[torch.Tensor]) -> torch.Tensor:
-    """Return the norm of all tensors together."""
+    """Return the global norm of all tensors."""
     norms = torch.stack([torch.linalg.vector_norm(each) for each in tensors])
     total: torch.Tensor = torch.linalg.vector_norm(norms)
     return total
@@ -113,7 +113,7 @@ def inverse_symlog(y: torch.Tensor) -> torch.Tensor:
 
 
 def set_torch_seed(seed: int | None = None) -> None:
-    """Seed torch, also on GPUs."""
+    """Seed torch, including on GPUs."""
     if seed is not None:
         torch.manual_seed(seed)
 
@@ -131,13 +131,13 @@ def copy_torch_tensors(x: Tree, device: Any = None) -> Tree:
 
 
 def get_device(config: Any = None, num_gpus_requested: float = 1) -> torch.device:
-    """Return the first GPU if one is asked for and there is one, else the CPU."""
+    """Return the first GPU if requested and available, else the CPU."""
     gpu = bool(num_gpus_requested) and torch.cuda.is_available()
     return torch.device("cuda" if gpu else "cpu")
 
 
 def update_target_network(main_net: Any, target_net: Any, tau: float) -> None:
-    """Move the weights of a target network: tau main + (1 - tau) target."""
+    """Update the weights of a target network: tau main + (1 - tau) target."""
     with torch.no_grad():
         pairs = zip(target_net.parameters(), main_net.parameters(), strict=True)
         for target, main in pairs:
