@@ -145,7 +145,7 @@ def test_application_runs_is_shown_and_ends_with_ctrl_c(commands: Commands) -> N
     running.send_signal(signal.SIGINT)
     assert running.wait(LIMIT_S) == 0
     assert commands.get() == ""
-    assert commands("status").stdout == "serve does not run\n"
+    assert commands("status").stdout == "serve is not running\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -280,7 +280,7 @@ def test_nothing_starts_when_serve_does_not_run():
         lambda: serve.get_deployment_handle("Model", "app"),
         lambda: serve.delete("app"),
     ):
-        with pytest.raises(RayServeException, match="serve does not run"):
+        with pytest.raises(RayServeException, match="serve is not running"):
             ask()
     assert not is_initialized()
 

@@ -67,7 +67,7 @@ def test_options_of_the_file_replace_those_in_the_code(folder):
         ("num_replicas: 3", "num_replicas: -1", r"applications\[0\]\.deployments\[0\].*-1"),
         ("import_path: served_here:app", "import_path: served_here", "module:name"),
         ("applications:", "aplications:", "'applications'"),
-        (FILE, "- 1", "mapping of keys"),
+        (FILE, "- 1", "not a mapping"),
         (FILE, "import_path: a:b", "single|one application"),
         (FILE, "a: [", "not YAML"),
         (FILE, "applications: 3", "list"),

@@ -67,7 +67,7 @@ def test_application_or_builder_is_found():
 @pytest.mark.parametrize(
     ("path", "args", "error", "message"),
     [
-        ("no_such_module:app", {}, ImportError, "no module 'no_such_module'"),
+        ("no_such_module:app", {}, ImportError, "module 'no_such_module' not found"),
         ("needs_missing:app", {}, ModuleNotFoundError, "no_such_library"),
         ("served_module:ap", {}, AttributeError, "has no 'ap'. Did you mean 'app'"),
         ("served_module:app", {"a": 1}, ValueError, "is an application: remove `args`"),

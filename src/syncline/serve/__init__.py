@@ -3,9 +3,9 @@
 Files in the order of the data flow: `deployment` and `ingress` (declarations), `config`,
 `autoscaling_config`, `autoscaling_policy`, `gang_config`, `logging_config`, `log_output`,
 `proxy_options` and
-`option_values` (options and their checks), `api` (functions of programs), `client` (requests to the
-controller), `program_control` and `program_client` (requests of other programs of this machine),
-`application_graph` and `code_version` (from applications to targets), `local` and
+`option_values` (options and their checks), `api` (public functions), `client` (requests to the
+controller), `program_control` and `program_client` (requests from other programs on this machine),
+`application_graph` and `code_version` (targets of applications), `local` and
 `local_application` (applications in this process), `config_file`, `application_loader`,
 `application_files` and `schema` (configuration files, states), `controller/` (decides which
 replicas run and where), `proxy/` (HTTP and gRPC), `routing/` and `request_router` (choice of a
@@ -21,10 +21,10 @@ import importlib
 import sys
 from typing import TYPE_CHECKING
 
-# First, because it starts a process that imports at the same time.
+# First, because it starts a process that imports in parallel.
 from syncline.serve import early_processes as early_processes
 
-# Before anything loads the modules of these names, which would hide the functions.
+# Before the modules of these names are loaded, which would hide the functions.
 from syncline.serve.deployment import Application as Application
 from syncline.serve.deployment import Deployment as Deployment
 from syncline.serve.deployment import deployment as deployment

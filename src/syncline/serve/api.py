@@ -1,7 +1,7 @@
-"""Functions of the public API: start serve, run applications, ask for handles and states.
+"""Functions of the public API: start serve, run applications, return handles and states.
 
-Each checks its arguments and asks the controller through `ServeClient`. Not covered: functions for
-code inside of replicas (`context`, `multiplex`, `batching`, `deployment_actors`).
+Each checks its arguments and sends a request to the controller through `ServeClient`. Not covered:
+functions for code inside of replicas (`context`, `multiplex`, `batching`, `deployment_actors`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ logger = logging.getLogger("syncline.serve")
 
 DEFAULT_APP_NAME = "default"
 _SERVING = ("RUNNING", "UPDATING", "RECOVERING", "PENDING_MIGRATION")
-"""States of replicas that take calls, as the status shows them."""
+"""States of replicas that take calls, as shown in the status."""
 
 T = TypeVar("T")
 Handle = DeploymentHandle[Any]
@@ -60,7 +60,7 @@ class RunTarget:
     route_prefix: str | None = "/"
     """Path of its HTTP requests; None: no HTTP."""
     logging_config: GivenLogging = None
-    """Options of logs of the deployments that set none."""
+    """Default logging options of the deployments."""
     external_scaler_enabled: bool = False
     """True if the number of replicas is set from outside."""
 
@@ -79,8 +79,8 @@ def start(
 ) -> None:
     """Start serve, and syncline if necessary, and wait until the proxy accepts requests.
 
-    `run` calls it with the defaults. If serve runs already, other options are ignored with a
-    warning.
+    `run` calls it with the defaults. If serve is already running, different options are ignored
+    with a warning.
 
     Args:
         proxy_location: "EveryNode" (nodes with replicas), "HeadOnly", or "Disabled" for no HTTP.
@@ -92,7 +92,7 @@ def start(
 
     Raises:
         TypeError: An option is unknown or has a wrong type.
-        ValueError: An option has an impossible value.
+        ValueError: An option has an invalid value.
         OSError: The proxy cannot listen, for example because the port is in use.
     """
     for name in unknown:
@@ -107,7 +107,7 @@ def start(
         tracing_config=_given(TracingConfig, tracing_config, "tracing_config"),
     )
     _warn_of_ignored(controller_options)
-    tracing.enable(message.tracing_config)  # first: an error in the exporter is raised here
+    tracing.enable(message.tracing_config)  # first, so that errors of the exporter are raised here
     warning = ensure_client().start_proxies(message)
     if warning:
         logger.warning("%s", warning)
@@ -124,14 +124,14 @@ _START_OPTIONS = (
 
 
 def _warn_of_ignored(controller_options: object) -> None:
-    """Check options that have no effect yet, and warn of them."""
+    """Check options that have no effect yet, and warn about them."""
     controller = _given(ControllerOptions, controller_options, "controller_options")
     if controller is not None and controller.runtime_env:
         logger.warning("`controller_options` have no effect: set the variables in the program.")
 
 
 def shutdown() -> None:
-    """Delete all applications and end serve; does nothing if it does not run."""
+    """Delete all applications and stop serve; does nothing if serve is not running."""
     shut_down_locally()
     client = find_client()
     if client is not None:
@@ -159,28 +159,28 @@ def run(
 ) -> Handle:
     """Run an application, wait until all replicas run, and return a handle of its ingress.
 
-    An application of the same name is updated: deployments whose code and arguments are the same
-    keep their replicas, others are replaced without an interruption.
+    An application with the same name is updated: deployments with unchanged code and arguments
+    keep their replicas; the others are replaced without interruption.
 
     Args:
         target: The application, from `deployment.bind(...)`.
         blocking: True to wait for Ctrl-C afterwards.
         name: Name of the application.
         route_prefix: Path of its HTTP requests; None: no HTTP.
-        logging_config: Options of logs of the deployments that set none; and of the proxies, if
-            this call starts them.
-        external_scaler_enabled: True if the number of replicas is set from outside.
-        controller_options: Options of the controller, if it does not run yet.
+        logging_config: Default logging options of the deployments, and of the proxies if this call
+            starts them.
+        external_scaler_enabled: True if an external scaler sets the number of replicas.
+        controller_options: Options of the controller, if it is not running yet.
         _local_testing_mode: True to run one instance of each deployment in this process, without
             HTTP, for tests and debuggers.
 
     Raises:
         TypeError: `target` is not an application, or cannot be pickled.
-        ValueError: `name` or `route_prefix` is not a valid one.
+        ValueError: `name` or `route_prefix` is invalid.
         RayServeException: Another application has the route prefix, or the application has two
             ingress classes.
-        RuntimeError: A replica does not start; the message has the traceback of its constructor.
-            Or the resources of the replicas do not exist.
+        RuntimeError: A replica does not start (the message contains the traceback of its
+            constructor), or the resources of the replicas do not exist.
     """
     one = RunTarget(target, name, route_prefix, logging_config, external_scaler_enabled)
     handles = run_many(
@@ -202,9 +202,9 @@ def run_many(
 ) -> list[Handle]:
     """Run several applications at the same time; return a handle of the ingress of each.
 
-    With `wait_for_applications_running=False`, return when the controller has the applications.
-    Raises the errors of `run`; then none of the applications is changed, unless one of them did
-    not start.
+    With `wait_for_applications_running=False`, return as soon as the controller has accepted the
+    applications. Raises the errors of `run`; then no application is changed, unless the error is
+    that an application did not start.
     """
     applications = [_built(target) for target in targets]
     _check_names(applications)
@@ -231,7 +231,7 @@ def _deploy(
     wait: bool,
     logging_config: LoggingConfig | None = None,
 ) -> None:
-    """Let the controller run applications; `logging_config` is for proxies that it starts."""
+    """Deploy applications with the controller; `logging_config` is for proxies that it starts."""
     client = ensure_client()
     for application in applications:
         check_feasible(application)
@@ -241,11 +241,11 @@ def _deploy(
             http=HTTPOptions(),
             logging_config=logging_config,
         )
-        client.start_proxies(default)  # the warning about other options is expected here
+        client.start_proxies(default)  # ignore the warning about different options
     began = time.monotonic()
     versions = client.deploy(applications)
     for application in applications:
-        delete_locally(application.name)  # handles of this name now call the new replicas
+        delete_locally(application.name)  # handles with this name now call the new replicas
     if wait:
         for application in applications:
             client.wait_for(application.name, versions[application.name])
@@ -302,14 +302,14 @@ def _wait_for_interrupt() -> None:
     try:
         threading.Event().wait()
     except KeyboardInterrupt:
-        logger.warning("Got Ctrl-C: serve ends with the program.")
+        logger.warning("Got Ctrl-C: serve stops with the program.")
         raise
 
 
 def delete(name: str, _blocking: bool = True) -> None:
-    """Delete an application and wait until its replicas are gone. Unknown names do nothing.
+    """Delete an application and wait until its replicas are gone. Unknown names are ignored.
 
-    Raises RayServeException if serve does not run.
+    Raises RayServeException if serve is not running.
     """
     check.text("name", name)
     if delete_locally(name):
@@ -322,7 +322,7 @@ def delete(name: str, _blocking: bool = True) -> None:
 
 
 def status() -> ServeStatus:
-    """Return the states of applications, deployments and proxies; empty if serve does not run."""
+    """Return the states of applications, deployments and proxies; empty if serve is not running."""
     client = find_client()
     return ServeStatus() if client is None else client.status()
 
@@ -333,7 +333,7 @@ def status() -> ServeStatus:
 def get_app_handle(name: str) -> Handle:
     """Return a handle of the ingress deployment of an application.
 
-    Raises RayServeException if the application does not exist, or serve does not run.
+    Raises RayServeException if the application does not exist or serve is not running.
     """
     check.text("name", name)
     local = local_application(name)

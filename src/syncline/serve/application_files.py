@@ -1,7 +1,7 @@
-"""Configuration files and directories of modules: read, import from, and write.
+"""Reading and writing configuration files, and importing applications from directories.
 
 Covered: reading YAML, importing applications of several directories, errors with the user's frames,
-forgetting modules so that they are imported again, and the configuration of applications that run.
+removing modules so that they are imported again, and the configuration of running applications.
 Not covered: the classes of configuration files (`config_file`) and building one application
 (`application_loader`).
 """
@@ -32,11 +32,11 @@ from syncline.serve.option_values import within
 
 _OWN_PACKAGE = __name__.partition(".")[0]
 NO_ORIGIN = "unknown:app"
-"""`import_path` of applications of programs that called `run`."""
+"""`import_path` of applications deployed by programs with `run`."""
 
 
 class ApplicationImportError(RuntimeError):
-    """An application cannot be imported or built; the message says why, with the user's frames."""
+    """Raised if an application cannot be imported or built; contains the user's frames."""
 
 
 # -- files
@@ -45,8 +45,8 @@ class ApplicationImportError(RuntimeError):
 def read_config(path: str | os.PathLike[str]) -> ServeDeploySchema:
     """Return the checked content of a YAML file.
 
-    Raises OSError if the file cannot be read, and ValueError, which names the key, if its content
-    is wrong.
+    Raises OSError if the file cannot be read, and ValueError that names the key if its content is
+    invalid.
     """
     yaml = load("yaml", purpose="a configuration file", install="syncline[serve]")
     with open(path, encoding="utf-8") as file:
@@ -56,8 +56,8 @@ def read_config(path: str | os.PathLike[str]) -> ServeDeploySchema:
             raise ValueError(f"{path} is not YAML: {error}") from None
     if not isinstance(data, Mapping):
         raise ValueError(
-            f"{path} has no mapping of keys: it needs at least `applications:`, a list whose items "
-            "have an `import_path`"
+            f"{path} is not a mapping: it needs at least `applications:`, a list whose items have "
+            "an `import_path`"
         )
     if "import_path" in data and "applications" not in data:
         raise ValueError(
@@ -108,7 +108,7 @@ def _target(
 
 def _folder(application: ServeApplicationSchema, directory: Path, place: str) -> Path:
     given = application.runtime_env.get("working_dir")
-    if given is None or "://" in str(given):  # a cluster fetches it; modules exist here as well
+    if given is None or "://" in str(given):  # the cluster fetches it; modules are also local
         return directory
     folder = (directory / Path(str(given)).expanduser()).resolve()
     if not folder.is_dir():
@@ -137,7 +137,7 @@ def _described(target: ApplicationTarget) -> ServeApplicationSchema:
 
 
 def _changed_options(config: DeploymentConfig) -> dict[str, Any]:
-    """Return the options that differ from the defaults; actors exist as code only."""
+    """Return the options that differ from the defaults, except actors, which exist only in code."""
     options: dict[str, Any] = plain(config)
     options.pop("deployment_actors", None)
     return options
@@ -148,10 +148,10 @@ def _changed_options(config: DeploymentConfig) -> dict[str, Any]:
 
 @contextmanager
 def importing_from(directory: Path) -> Iterator[None]:
-    """Import modules from `directory` first; afterwards forget the new ones.
+    """Import modules from `directory` first; afterwards remove the new modules.
 
-    So applications in different directories may have modules of the same name, and the next import
-    reads the files again.
+    This allows modules with the same name in different directories, and makes the next import read
+    the files again.
     """
     entry = str(directory)
     sys.path.insert(0, entry)
@@ -167,7 +167,7 @@ def importing_from(directory: Path) -> Iterator[None]:
 
 
 def _is_users(name: str, directory: Path) -> bool:
-    """Return True for a module of the user below a directory; False for installed ones."""
+    """Return True for a user module in a directory; False for installed modules."""
     file = getattr(sys.modules[name], "__file__", None)
     if name.partition(".")[0] == _OWN_PACKAGE or not isinstance(file, str):
         return False
@@ -180,7 +180,7 @@ def _explained(import_path: str, error: BaseException) -> str:
     if is_self_explanatory(error):
         return str(error)
     if hasattr(error, "error_count"):  # of pydantic
-        return f"the arguments of {import_path!r} do not fit: {error}"
+        return f"the arguments of {import_path!r} are invalid: {error}"
     frames = _without_import_frames(user_traceback(error)).rstrip()
     return f"the import of {import_path!r} failed:\n{frames}"
 

@@ -1,7 +1,7 @@
-"""`build_application`: from a bound application to the targets that the controller deploys.
+"""`build_application`: builds the targets that the controller deploys from a bound application.
 
-Applications among the arguments become deployments, and the arguments get `DeploymentHandle`s
-instead. They are found while the arguments are pickled, so they may be anywhere inside.
+Applications among the arguments become deployments and are replaced with `DeploymentHandle`s. They
+are found while the arguments are pickled, so they may be nested anywhere.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ def build_application(
     """Return the target of an application.
 
     The last four arguments come from configuration files: `overrides` are options by deployment
-    that replace those in the code, and `runtime_env` is used by deployments that set none.
+    that replace those in the code, and `runtime_env` is the default of deployments.
 
-    Raises TypeError for anything but an application and for code or arguments that cannot be
-    pickled, ValueError for a wrong name or prefix, RayServeException for two ingress classes, and
+    Raises TypeError if `app` is not an application or if code or arguments cannot be pickled,
+    ValueError for an invalid name or prefix, RayServeException for two ingress classes, and
     RuntimeError for options that the class does not support.
     """
     if not isinstance(app, Application):
         raise TypeError(_not_an_application(app))
     if not isinstance(name, str):
-        raise TypeError(f"`name={name!r}` of an application is no string")
+        raise TypeError(f"`name={name!r}` of an application is not a string")
     if not name or "#" in name:
-        raise ValueError(f"`name={name!r}` of an application is empty or has '#': give another")
+        raise ValueError(f"`name={name!r}` of an application is empty or has '#': change it")
     check_route_prefix(route_prefix)
     graph = _Graph(name, logging_config, overrides or {}, runtime_env or {})
     graph.add(app)
@@ -105,7 +105,7 @@ class _Graph:
         self.nodes: list[_Node] = []
 
     def add(self, app: Application) -> None:
-        """Add an application and those among its arguments, unless it is there already."""
+        """Add an application and those among its arguments, unless it was added before."""
         if id(app) in self._handles:
             return
         for child in _applications_in(app.deployment):
@@ -186,7 +186,7 @@ class _Graph:
 
 
 def _applications_in(deployment: Deployment) -> list[Application]:
-    """Return the applications among the arguments, in their order, each once.
+    """Return the applications among the arguments in order, without duplicates.
 
     Raises TypeError that names an argument that cannot be pickled.
     """
@@ -233,7 +233,7 @@ def _check_ingresses(app_name: str, deployments: list[Deployment]) -> None:
         raise RayServeException(
             f"application {app_name!r} has {len(names)} classes with `@serve.ingress`: "
             f"{', '.join(names)}. Only one of them can take HTTP requests: remove the decorator "
-            "from the others and call them by handles, or run them as applications with prefixes."
+            "from the others and call them through handles, or run them as separate applications."
         )
 
 
@@ -277,7 +277,7 @@ def _policy(policy: AutoscalingPolicy) -> bytes:
 
 
 def _without_user_code(config: DeploymentConfig) -> DeploymentConfig:
-    """Replace classes and functions by names or pickles, so that the controller imports none."""
+    """Replace classes and functions with names or pickles, so that the controller imports none."""
     router = config.request_router_config
     scaling = config.autoscaling_config
     return replace(

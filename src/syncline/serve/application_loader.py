@@ -1,4 +1,4 @@
-"""From applications of configuration files to targets: import, build, and replace options."""
+"""Builds the targets of applications in configuration files: import, build, override options."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def build_from_schema(
 ) -> ApplicationTarget:
     """Return the target of an application of a configuration file.
 
-    Options of the file replace those in the code. Raises ImportError and AttributeError for a
-    wrong import path, TypeError if it leads to no application, ValueError for deployments that the
-    application does not have, and the errors of `build_application`.
+    Options of the file replace those in the code. Raises ImportError and AttributeError for an
+    invalid import path, TypeError if it is not the path of an application, ValueError for options
+    of unknown deployments, and the errors of `build_application`.
     """
     target = build_application(
         load_application(schema.import_path, schema.args),
@@ -48,11 +48,11 @@ def build_from_schema(
 
 
 def load_application(import_path: str, args: Mapping[str, Any] | None = None) -> Application:
-    """Return the application at "module:name", or that the function there builds from `args`.
+    """Return the application at "module:name", or call a function there with `args` to build it.
 
     A function takes one parameter: a dict, or the pydantic model of its annotation. Raises
-    ImportError and AttributeError for a wrong path, TypeError for other objects and ValueError for
-    arguments that an application does not take.
+    ImportError and AttributeError for an invalid path, TypeError for other objects and ValueError
+    for `args` of an application that is not built by a function.
     """
     check_import_path(import_path)
     module_name, name = _split(import_path)
@@ -62,7 +62,7 @@ def load_application(import_path: str, args: Mapping[str, Any] | None = None) ->
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise  # the module exists; something that it imports does not
         raise ImportError(
-            f"`import_path={import_path!r}`: there is no module {error.name!r}. Run the command in "
+            f"`import_path={import_path!r}`: module {error.name!r} not found. Run the command in "
             "the directory of the module, or set its directory as `working_dir`."
         ) from None
     value: Any = module
@@ -112,7 +112,7 @@ def _built(import_path: str, value: Any, args: Mapping[str, Any]) -> Application
 
 
 def _argument(import_path: str, builder: Callable[..., Any], args: Mapping[str, Any]) -> Any:
-    """Return the argument of a building function."""
+    """Return the argument of a builder function."""
     parameters = list(inspect.signature(builder, eval_str=True).parameters.values())
     if len(parameters) != 1:
         raise TypeError(
@@ -125,7 +125,7 @@ def _argument(import_path: str, builder: Callable[..., Any], args: Mapping[str, 
 
 
 def _at_capacity(config: DeploymentConfig, percent: float) -> DeploymentConfig:
-    """Return the configuration with a percentage of its replicas, at least one."""
+    """Return the configuration with a percentage of its replicas, but at least one."""
 
     def scaled(count: int) -> int:
         return max(min(count, 1), math.ceil(count * percent / 100))

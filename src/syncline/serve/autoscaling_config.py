@@ -1,4 +1,4 @@
-"""Options of autoscaling, and the facts that a custom policy decides on."""
+"""Options of autoscaling, and the inputs of custom policies."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class AggregationFunction(str, Enum):
 
 
 class AutoscalingContext:
-    """Facts about a deployment, from which a custom policy computes the number of replicas.
+    """State of a deployment, from which a custom policy computes the number of replicas.
 
-    The request counts and the metrics may be passed as functions, which are called on first use.
+    Request counts and metrics may be passed as functions, which are called on first use.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class AutoscalingPolicy:
     policy_function: str | Callable[..., Any] = DEFAULT_POLICY
     """`f(AutoscalingContext) -> (replicas, state)`, or its import path "module:name"."""
     policy_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """Further keyword arguments of the function."""
+    """Other keyword arguments of the function."""
 
     def __post_init__(self) -> None:
         if isinstance(self.policy_function, str):
@@ -154,21 +154,21 @@ class AutoscalingConfig:
     """Bounds, target and delays of autoscaling."""
 
     min_replicas: int = 1
-    """Smallest number of replicas; 0: none while there are no requests."""
+    """Minimum number of replicas; 0: none while there are no requests."""
     initial_replicas: int | None = None
-    """Number of replicas at first; None: `min_replicas`."""
+    """Initial number of replicas; None: `min_replicas`."""
     max_replicas: int = 1
-    """Largest number of replicas."""
+    """Maximum number of replicas."""
     target_ongoing_requests: float = 2
-    """Running and queued requests per replica that autoscaling aims at."""
+    """Target number of running and queued requests per replica."""
     metrics_interval_s: float = 10.0
     """Deprecated and ignored: counts are sent when they change."""
     look_back_period_s: float = 30.0
     """Seconds over which requests are aggregated."""
     upscale_delay_s: float = 30.0
-    """Seconds that more replicas must be wanted before they start."""
+    """Seconds for which more replicas must be desired before they start."""
     downscale_delay_s: float = 600.0
-    """Seconds that fewer replicas must be wanted before some stop."""
+    """Seconds for which fewer replicas must be desired before some stop."""
     downscale_to_zero_delay_s: float | None = None
     """Seconds before the last replica stops; None: `downscale_delay_s`."""
     upscaling_factor: float | None = None

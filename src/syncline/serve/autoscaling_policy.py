@@ -1,8 +1,8 @@
-"""The default policy of autoscaling, to be called by custom policies.
+"""The default policy of autoscaling, which custom policies may call.
 
 A policy is a function `policy(context) -> (replicas, state)`. The number may be fractional; the
-controller applies delays, factors and bounds of the `AutoscalingConfig`. `state` is a dict that the
-next call finds as `context.policy_state`.
+controller applies delays, factors and bounds of the `AutoscalingConfig`. `state` is a dict that is
+passed to the next call as `context.policy_state`.
 """
 
 from __future__ import annotations

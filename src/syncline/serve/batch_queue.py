@@ -1,15 +1,15 @@
-"""`BatchQueue`: which items form the next batch, and when it starts. Pure: no clock, no loop.
+"""`BatchQueue`: decides which items form the next batch, and when it starts. Pure.
 
-Items of one key (a model) wait in the order in which they came; only items of one key are in a
-batch. At most `max_concurrent_batches` run. A batch starts when it is full, or when the policy does
-not want to wait any longer:
+Items of one key (a model) wait in the order of their arrival; a batch contains only items of one
+key. At most `max_concurrent_batches` run. A batch starts when it is full, or when the policy stops
+waiting:
 
 - `FixedWait`: until its oldest item has waited `timeout_s`.
 - `AdaptiveWait`: for the items that usually follow. Callers that got a result usually send their
-  next item soon after it. While fewer items came than results went out, the policy waits for the
-  next one, as long as the wait costs the waiting items less than another batch would: with b
-  items, at most a/b seconds, where a is the fixed part of the time of a batch. It does not wait for
-  callers that are slower than the model, nor for callers that stayed away once.
+  next item soon. While fewer items have arrived than results were returned, the policy waits for
+  the next one if waiting costs the queued items less than another batch would: with b items, at
+  most a/b seconds, where a is the fixed part of the batch duration. It does not wait for callers
+  that are slower than the model, or that did not return in time before.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ class BatchQueueStatistics:
 
     queued: int
     running: int
-    """Batches that run."""
+    """Number of running batches."""
     batches: int
-    """Batches that have started."""
+    """Number of started batches."""
     items: int
-    """Items in them."""
+    """Number of items in started batches."""
 
 
 class WaitPolicy(Protocol):
     """Decides how long an incomplete batch waits."""
 
     def arrived(self, now: float) -> None:
-        """Note the arrival of an item."""
+        """Handle the arrival of an item."""
 
     def started(self, now: float) -> None:
-        """Note the start of a batch."""
+        """Handle the start of a batch."""
 
     def ended(self, size: int, duration_s: float, now: float) -> None:
-        """Note the end of a batch."""
+        """Handle the end of a batch."""
 
     def start_at(self, size: int, oldest: float) -> float:
         """Return the time at which an incomplete batch of `size` items should start."""
@@ -75,18 +75,18 @@ class FixedWait:
 
 
 class AdaptiveWait:
-    """Waits for callers that got a result and usually send their next item within the batch time.
+    """Waits for callers that got a result and usually send their next item within a batch duration.
 
     Durations of batches are fitted as a + c * size by decayed least squares.
     """
 
     _DECAY = 0.95
     _SMOOTHING = 0.1
-    _UNKNOWN_FIXED_PART = 0.5  # of the mean duration, while all batches have one size
-    _FORGETTING = 0.98  # of the gap, so that waiting is tried again after it was in vain
+    _UNKNOWN_FIXED_PART = 0.5  # of the mean duration, while all batches have the same size
+    _FORGETTING = 0.98  # decay of the gap, to retry waiting after it did not pay off
 
     def __init__(self) -> None:
-        self._expected = 0  # results that went out, less items that came since
+        self._expected = 0  # returned results minus items that arrived since
         self._event = 0.0  # last arrival or end of a batch
         self._ended = 0.0
         self._gap = 0.0  # mean seconds from an event to the next expected arrival
@@ -95,7 +95,7 @@ class AdaptiveWait:
         self._squares = self._products = 0.0
 
     def arrived(self, now: float) -> None:
-        """Note the arrival of an item."""
+        """Handle the arrival of an item."""
         if self._expected:
             self._expected -= 1
             self._gap += self._SMOOTHING * (now - self._event - self._gap)
@@ -103,13 +103,13 @@ class AdaptiveWait:
         self._event = now
 
     def started(self, now: float) -> None:
-        """Expect no more of the callers that did not come back in time."""
+        """Stop expecting callers that did not return in time."""
         if self._expected and now > self._event:
             self._gap += self._SMOOTHING * max(now - self._event - self._gap, 0.0)
         self._expected = 0
 
     def ended(self, size: int, duration_s: float, now: float) -> None:
-        """Expect the callers of the batch to come back; learn its duration."""
+        """Expect the callers of the batch to return; update the duration estimate."""
         self._expected += size
         self._event = self._ended = now
         self._gap *= self._FORGETTING
@@ -141,7 +141,7 @@ class AdaptiveWait:
 
 
 class BatchQueue(Generic[Item]):
-    """Items that wait, and the number of batches that run."""
+    """Waiting items, and the number of running batches."""
 
     def __init__(
         self,
@@ -172,16 +172,16 @@ class BatchQueue(Generic[Item]):
         self.policy.arrived(now)
 
     def remove(self, item: Item) -> bool:
-        """Remove an item that waits; return False if it does not."""
+        """Remove a waiting item; return False if it is not waiting."""
         if item not in self._keys:
             return False
         self._take(self._keys[item], [item])
         return True
 
     def take(self, now: float) -> tuple[list[Item], list[tuple[Item, Exception]]]:
-        """Return the batch that starts now, empty if none does, and items that can be in none.
+        """Return the batch that starts now (or an empty one), and items that fit in no batch.
 
-        Call it again until both are empty. Each batch is to be followed by `ended`.
+        Call it again until both are empty. Call `ended` after each batch.
         """
         failed: list[tuple[Item, Exception]] = []
         if self._running >= self._max_running:
@@ -198,7 +198,7 @@ class BatchQueue(Generic[Item]):
         return [], failed
 
     def ended(self, size: int, duration_s: float, now: float) -> None:
-        """Note the end of a batch of `size` items."""
+        """Handle the end of a batch of `size` items."""
         self._running -= 1
         self.policy.ended(size, duration_s, now)
 
@@ -215,7 +215,7 @@ class BatchQueue(Generic[Item]):
         )
 
     def _by_age(self) -> list[Hashable]:
-        """Return the keys, that of the oldest item first."""
+        """Return the keys, starting with that of the oldest item."""
         if len(self._waiting) < 2:
             return list(self._waiting)
         return sorted(self._waiting, key=lambda key: next(iter(self._waiting[key].values())))
@@ -227,9 +227,9 @@ class BatchQueue(Generic[Item]):
     def _largest(
         self, key: Hashable, failed: list[tuple[Item, Exception]] | None
     ) -> tuple[list[Item], bool]:
-        """Return the largest batch of the key's items, and True if no further item fits.
+        """Return the largest batch of the key's items, and True if no other item fits.
 
-        Items that can be in no batch are removed and added to `failed`, unless it is None.
+        Items that are too large for any batch are removed and appended to `failed` if given.
         """
         waiting = self._waiting[key]
         if self._size_of is None:

@@ -1,9 +1,9 @@
 """`@serve.batch`: single calls of an async function, collected into calls with lists.
 
-The decorated function keeps its options; each instance (of a method's class) and each event loop
-has a `_Collector` with a `BatchQueue`, which decides, and tasks, which run the batches. Every call
-ends with a result or an error, also if it is cancelled, if the function raises or returns something
-else, and if the loop stops.
+The decorated function stores its options. Each instance (of a method's class) and each event loop
+has a `_Collector` with a `BatchQueue`, which makes decisions, and tasks that run the batches. Every
+call ends with a result or an error, also if it is cancelled, if the function raises or returns an
+invalid result, and if the loop stops.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _COLLECTOR = "__serve_batch_collector_{}__"
 TIMER_S = 0.001
-"""Shortest time for which a timer waits."""
+"""Minimum duration of a timer."""
 _END = object()  # the end of a caller's stream
 
 
@@ -63,23 +63,23 @@ def batch(
 
     The function takes lists and returns a list of results in the same order, or is an async
     generator that yields such lists; `StopIteration` in a list ends the stream of that caller. Each
-    caller passes one item and awaits one result, or iterates over its stream. Calls for different
-    models (see `multiplexed`) are never in one batch.
+    caller passes one item and awaits one result, or iterates over its stream. A batch never
+    contains calls for different models (see `multiplexed`).
 
     The decorated function has the methods `set_max_batch_size(size)` and
     `set_batch_wait_timeout_s(seconds)`.
 
     Args:
-        function: The function, if the decorator is used without brackets.
+        function: The function, if the decorator is used without parentheses.
         max_batch_size: Maximum number of items in a batch, or maximum of `batch_size_fn`.
         batch_wait_timeout_s: Seconds that the first item of a batch waits for others. "auto" waits
-            only for callers that usually come back within the time of a batch.
-        max_concurrent_batches: Maximum number of batches that run at the same time.
+            only for callers that usually return within the duration of a batch.
+        max_concurrent_batches: Maximum number of concurrent batches.
         batch_size_fn: Function that returns the size of a list of items; by default its length.
 
     Raises:
         TypeError: The function is not async, or an argument has a wrong type.
-        ValueError: An argument has an impossible value.
+        ValueError: An argument has an invalid value.
     """
     options = _Options(max_batch_size, batch_wait_timeout_s, max_concurrent_batches, batch_size_fn)
 
@@ -90,7 +90,7 @@ def batch(
 
 
 class _Options:
-    """The options of a decorated function; setters change them while it runs."""
+    """The options of a decorated function, which setters may change at run time."""
 
     def __init__(
         self, max_batch_size: Any, wait: Any, max_concurrent_batches: Any, size_fn: Any
@@ -171,12 +171,12 @@ def _decorated(function: F, options: _Options) -> F:
             return await collector.submit(args, kwargs)
 
     def set_max_batch_size(size: int) -> None:
-        """Change `max_batch_size`; TypeError or ValueError for an impossible one."""
+        """Set `max_batch_size`; raise TypeError or ValueError if invalid."""
         options.max_batch_size = _whole("max_batch_size", size)
         options.version += 1
 
     def set_batch_wait_timeout_s(seconds: float | Literal["auto"]) -> None:
-        """Change `batch_wait_timeout_s`; TypeError or ValueError for an impossible one."""
+        """Set `batch_wait_timeout_s`; raise TypeError or ValueError if invalid."""
         options.wait = _checked_wait(seconds)
         options.version += 1
 
@@ -189,8 +189,8 @@ def _decorated(function: F, options: _Options) -> F:
 
 
 class _Owner:
-    """Tells whether a call's first argument is the instance of a method, and holds the collector
-    of a function.
+    """Separates the instance of a method from the arguments, and holds the collector of a
+    function.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -206,7 +206,7 @@ class _Owner:
         return None, args
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "collector": None}  # it belongs to one process
+        return {**self.__dict__, "collector": None}  # it is specific to a process
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -251,12 +251,12 @@ class _Item:
         return self.future is not None and not self.future.done()
 
     def give(self, result: Any) -> None:
-        """Give the result to the caller."""
+        """Deliver the result to the caller."""
         if self.future is not None and not self.future.done():
             self.future.set_result(result)
 
     def fail(self, error: BaseException) -> None:
-        """Give an error to the caller."""
+        """Deliver an error to the caller."""
         if self.future is not None and not self.future.done():
             self.future.set_exception(error)
 
@@ -284,7 +284,7 @@ class _StreamItem(_Item):
         return not self._is_ended
 
     def give(self, result: Any) -> None:
-        """Give an item to the caller."""
+        """Deliver an item to the caller."""
         self._put(result, None)
 
     def fail(self, error: BaseException) -> None:
@@ -344,7 +344,7 @@ class _Collector:
         self._timer: asyncio.TimerHandle | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _nothing, ()  # an instance that is copied makes its own
+        return _nothing, ()  # a copied instance creates its own collector
 
     async def submit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Queue a call and return its result."""
@@ -364,7 +364,7 @@ class _Collector:
         return item
 
     def abandon(self, item: _Item) -> None:
-        """Forget a call whose caller does not wait any more; cancel a batch that has none left."""
+        """Remove a call without a waiting caller; cancel its batch if no caller is left."""
         if isinstance(item, _StreamItem):
             item.end()
         if self.queue.remove(item):
@@ -385,7 +385,7 @@ class _Collector:
         self._plan()
 
     def _plan(self) -> None:
-        """Decide at the end of this turn of the loop, when all calls of the turn are queued."""
+        """Decide at the end of this iteration of the loop, when all of its calls are queued."""
         if not self._is_planned:
             self._is_planned = True
             self.loop.call_soon(self._decide)
@@ -409,12 +409,12 @@ class _Collector:
             self._start(batch)
         moment = self.queue.next_moment()
         if moment is not None:
-            # Timers of event loops count in milliseconds; arrivals decide sooner.
+            # Loop timers have a resolution of milliseconds; arrivals trigger decisions earlier.
             self._timer = self.loop.call_later(max(moment - now, TIMER_S), self._decide)
 
     def _start(self, batch: list[_Item]) -> None:
         first = batch[0].context or RequestContext()
-        context = RequestContext(  # neither the deadline nor the cancellation of one of the callers
+        context = RequestContext(  # without deadline and cancellation of the single callers
             request_id=first.request_id,
             route=first.route,
             app_name=first.app_name,
@@ -438,7 +438,7 @@ class _Collector:
     # -- batches
 
     async def _run(self, batch: list[_Item]) -> None:
-        """Run a batch and give each item its result; errors are given to all."""
+        """Run a batch and deliver each result; deliver errors to all callers."""
         try:
             args, kwargs = _as_lists(batch)
             if self._is_stream:
@@ -476,12 +476,12 @@ class _Collector:
         now = time.monotonic()
         self.queue.ended(len(batch), now - began, now)
         self._recorder.ended(now - began)
-        # Decide two turns later: items that are in the sockets arrive in the next one.
+        # Decide two iterations later, because items in the sockets arrive in the next one.
         self.loop.call_soon(self._plan)
 
 
 def _nothing() -> None:
-    """Return None in place of a collector."""
+    """Return None as replacement for a collector."""
 
 
 def _first_arguments(items: Sequence[_Item]) -> list[Any]:
@@ -508,7 +508,7 @@ def _checked(results: Any, count: int, name: str) -> Sequence[Any]:
     if len(results) != count:
         raise RayServeException(
             f"batched function `{name}` returned {len(results)} results for {count} items: return "
-            f"one for each, in the same order"
+            f"one result for each item, in the same order"
         )
     return results  # type: ignore[no-any-return]
 
@@ -529,7 +529,7 @@ def _fail_all(batch: Sequence[_Item], error: BaseException) -> None:
 
 
 def _copied(error: BaseException) -> BaseException:
-    """Return an equal error: callers that raise one object would lengthen its traceback."""
+    """Return a copy of an error, because each caller that raises it extends its traceback."""
     try:
         other = copy.copy(error)
     except Exception:

@@ -1,4 +1,4 @@
-"""`ServeClient`: a program's requests to the controller, which it finds or starts."""
+"""`ServeClient`: sends a program's requests to the controller, which it finds or starts."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ from syncline.serve.wire import thread_connection
 from syncline.serve.wire.routes import Address
 
 RECONNECT_S = 30.0
-"""Seconds for which requests are repeated while the controller restarts."""
+"""Seconds for which requests are retried while the controller restarts."""
 
 
 class ServeClient:
-    """Requests to one controller. Any thread may call every method."""
+    """Sends requests to one controller. Thread-safe."""
 
     def __init__(self, controller: ActorHandle) -> None:
         self._controller = controller
@@ -61,9 +61,9 @@ class ServeClient:
         return address, key
 
     def request(self, message: ControllerRequest, timeout_s: float | None = None) -> object:
-        """Send a request and return the reply; repeat it if the controller restarts meanwhile.
+        """Send a request and return the reply; retry if the controller restarts.
 
-        Requests set or read targets, so that repeating one does no harm. Raises the error of the
+        Requests set or read targets and are therefore idempotent. Raises the error of the
         controller, TimeoutError after `timeout_s`, and ActorDiedError if the controller is gone.
         """
         give_up_at = time.monotonic() + RECONNECT_S
@@ -82,7 +82,7 @@ class ServeClient:
                 self._address, self._key = self._locate()  # waits for the restart
 
     def start_proxies(self, message: StartProxies) -> str | None:
-        """Start HTTP unless it runs; return a warning if it runs with other options."""
+        """Start HTTP unless it is running; return a warning if it runs with different options."""
         warning = self.request(message)
         return warning if isinstance(warning, str) else None
 
@@ -113,19 +113,19 @@ class ServeClient:
         self.request(DeleteApplications(names=tuple(names)))
 
     def status(self) -> ServeStatus:
-        """Return the state of everything."""
+        """Return the status of all applications and proxies."""
         status = self.request(GetStatus())
         assert isinstance(status, ServeStatus)
         return status
 
     def details(self) -> ServeDetails:
-        """Return everything that the controller knows."""
+        """Return the complete state of the controller."""
         details = self.request(GetDetails())
         assert isinstance(details, ServeDetails)
         return details
 
     def shutdown(self) -> None:
-        """End all replicas, proxies and the controller."""
+        """Stop all replicas, proxies and the controller."""
         try:
             self.request(Shutdown())
         finally:
@@ -142,7 +142,7 @@ class _Current:
 
 
 def find_client() -> ServeClient | None:
-    """Return the client of the running controller, or None if serve does not run.
+    """Return the client of the running controller, or None if serve is not running.
 
     It connects to a cluster, but does not start syncline on this machine.
     """
@@ -161,17 +161,17 @@ def find_client() -> ServeClient | None:
 
 
 def running_client() -> ServeClient:
-    """Return the client of the controller; raise RayServeException if serve does not run."""
+    """Return the client of the controller; raise RayServeException if serve is not running."""
     client = find_client()
     if client is None:
         raise RayServeException(
-            "serve does not run: start it with `serve.run(app)` or `serve.start()`"
+            "serve is not running: start it with `serve.run(app)` or `serve.start()`"
         )
     return client
 
 
 def ensure_client() -> ServeClient:
-    """Return the client of the controller, which is started, and syncline too, if necessary."""
+    """Return the client of the controller; start syncline and the controller if necessary."""
     ensure_engine()
     client = find_client()
     if client is None:
@@ -183,7 +183,7 @@ def ensure_client() -> ServeClient:
 
 
 def _offer_control(client: ServeClient) -> None:
-    """Let `syncline serve` commands of this machine reach the controller."""
+    """Make the controller reachable for `syncline serve` commands on this machine."""
     program_control.offer(
         program_control.ProgramActions(
             locate=client._locate, check_feasible=check_feasible, shut_down=client.shutdown
@@ -242,5 +242,5 @@ def _counts(target: ApplicationTarget) -> str:
 def _infeasible(name: str, what: str, asked: Resources, existing: Resources) -> RuntimeError:
     return RuntimeError(
         f"Deploying application {name!r} failed: {what} {infeasible_message(asked, existing)}. "
-        "A replica needs one CPU unless `ray_actor_options={'num_cpus': ...}` says otherwise."
+        "A replica needs one CPU by default; change it with `ray_actor_options={'num_cpus': ...}`."
     )

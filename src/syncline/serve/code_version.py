@@ -1,9 +1,9 @@
 """`code_version`: a digest of a deployment's code and arguments that is equal in every process.
 
-Code that is pickled by value (from the program's own file, or a notebook) is in the pickle. Code
-that is pickled by reference is in modules: the source files of the modules that the deployment's
-module uses are part of the digest, except those of installed libraries. Not covered: modules that
-are imported inside functions.
+Code that is pickled by value (from the main program or a notebook) is part of the pickle. For code
+that is pickled by reference, the digest includes the source files of all modules that the
+deployment's module uses, except installed libraries. Not covered: modules that are imported inside
+functions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cloudpickle import cloudpickle
 
 _OWN_PACKAGE = __name__.partition(".")[0]
 _NEW_OBJECTS = {"EMPTY_DICT", "EMPTY_LIST", "EMPTY_SET", "REDUCE", "NEWOBJ", "NEWOBJ_EX"}
-"""Instructions of pickles that make an object with an identity: it may be changed afterwards."""
+"""Pickle opcodes that create mutable objects, whose identity matters."""
 _UNORDERED = {"ADDITEMS", "FROZENSET"}
 _REFERENCES = {"GET", "BINGET", "LONG_BINGET"}
 _WITHOUT_EFFECT = {"PROTO", "FRAME", "STOP"}
@@ -30,7 +30,7 @@ _WITHOUT_EFFECT = {"PROTO", "FRAME", "STOP"}
 def code_version(func_or_class: Callable[..., Any], *pickles: bytes) -> str:
     """Return the digest of a class or function and of pickles.
 
-    The pickles are its own, the one of its arguments, and those of its deployment actors.
+    The pickles are those of the class or function, its arguments, and its deployment actors.
     """
     digest = hashlib.blake2b(digest_size=16)
     known: dict[str, str] = {}
@@ -39,18 +39,18 @@ def code_version(func_or_class: Callable[..., Any], *pickles: bytes) -> str:
     for path in sorted(_source_files(func_or_class)):
         try:
             digest.update(hashlib.blake2b(path.read_bytes()).digest())
-        except OSError:  # a file that was deleted or moved since its import
+        except OSError:  # the file was deleted or moved after its import
             continue
     return digest.hexdigest()
 
 
 def _content_digest(data: bytes, known: dict[str, str]) -> bytes:
-    """Return a digest of what a pickle makes, which equal values share.
+    """Return a digest of the pickled value that is equal for equal values.
 
-    The pickles of equal values may differ in three ways: equal strings and tuples are one object
-    or several (a module that is compiled and one that is read from a cache differ in this), sets
-    have another order in each process, and cloudpickle gives classes random ids. So this runs the
-    instructions on digests instead of values.
+    The pickles of equal values may differ in three ways: equal strings and tuples may be one object
+    or several (for example in a compiled module and one read from the cache), the order of sets
+    differs between processes, and cloudpickle gives classes random ids. This function therefore
+    executes the opcodes on digests instead of values.
     """
     class_ids = getattr(cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_ID", {})
     stack: list[bytes] = []
@@ -97,7 +97,7 @@ def _digest(*parts: object) -> bytes:
 
 
 def _source_files(func_or_class: Callable[..., Any]) -> set[Path]:
-    """Return the files of the user's modules that the module of `func_or_class` uses."""
+    """Return the files of all user modules that the module of `func_or_class` uses."""
     files = set()
     seen = set()
     pending = [func_or_class.__module__]

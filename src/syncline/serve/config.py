@@ -1,7 +1,7 @@
 """Options of deployments: `DeploymentConfig` and the classes of its options.
 
-Every class checks its fields when it is created, and every option that takes one of these classes
-also takes a dict of its fields. Not covered here, but exported: options of autoscaling
+Every class checks its fields on creation, and every option that takes one of these classes also
+takes a dict of its fields. Defined elsewhere, but exported here: options of autoscaling
 (`autoscaling_config.py`), gangs (`gang_config.py`), logs (`logging_config.py`) and proxies
 (`proxy_options.py`).
 """
@@ -62,7 +62,7 @@ _DEFAULT_ROUTERS = (
     "ray.serve._private.request_router:PowerOfTwoChoicesRequestRouter",
 )
 _ACTOR_IDENTITY = ("name", "namespace", "lifetime", "get_if_exists")
-"""Options of deployment actors that serve sets."""
+"""Options of deployment actors that are reserved for serve."""
 _REPLICA_OPTIONS = (
     "accelerator_type",
     "fallback_strategy",
@@ -100,18 +100,18 @@ class RequestRouterConfig:
     request_router_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Keyword arguments of its `initialize_state`."""
     request_routing_stats_period_s: float = 10.0
-    """Seconds between two calls of `record_routing_stats` of a replica."""
+    """Seconds between calls of `record_routing_stats` of a replica."""
     request_routing_stats_timeout_s: float = 30.0
     """Seconds until such a call counts as failed."""
     initial_backoff_s: float = 0.025
-    """First pause until a custom router that chose no replica is called again.
+    """Initial delay before a custom router that chose no replica is called again.
 
-    It is asked at every change as well, and never while all replicas are full.
+    It is also called on every change, but never while all replicas are full.
     """
     backoff_multiplier: float = 2
-    """Factor between two such pauses."""
+    """Factor between consecutive delays."""
     max_backoff_s: float = 0.5
-    """Longest such pause."""
+    """Maximum delay."""
 
     def __post_init__(self) -> None:
         router = self.request_router_class
@@ -174,7 +174,7 @@ class DeploymentActorConfig:
             if name in options:
                 raise ValueError(
                     f"`actor_options` of deployment actor {self.name!r} has {name!r}, which serve "
-                    "sets itself: leave it out"
+                    "sets itself: remove it"
                 )
         updated(ActorOptions(), options)
         object.__setattr__(self, "actor_options", options)
@@ -200,13 +200,13 @@ class DeploymentConfig:
     placement_group_bundle_label_selector: tuple[Mapping[str, str], ...] | None = None
     """Labels that the node of each bundle must have; one item is for all bundles."""
     max_replicas_per_node: int | None = None
-    """Largest number of replicas on one node."""
+    """Maximum number of replicas on one node."""
     user_config: Any = None
     """Argument of `reconfigure`; a JSON value."""
     max_ongoing_requests: int = 5
-    """Requests that a replica handles at the same time."""
+    """Maximum number of concurrent requests per replica."""
     max_queued_requests: int = -1
-    """Requests that wait in each caller before more are refused; -1: no limit."""
+    """Maximum number of queued requests per caller before more are refused; -1: no limit."""
     backpressure_config: BackpressureConfig = field(default_factory=BackpressureConfig)
     """HTTP response to refused requests."""
     autoscaling_config: AutoscalingConfig | None = None
@@ -214,15 +214,15 @@ class DeploymentConfig:
     graceful_shutdown_wait_loop_s: float = 2.0
     """Accepted as in Ray: a replica without requests stops immediately."""
     graceful_shutdown_timeout_s: float = 20.0
-    """Seconds that a stopping replica has for its requests before it is killed."""
+    """Seconds for a stopping replica to finish its requests before it is killed."""
     health_check_period_s: float = 10.0
-    """Seconds between two calls of `check_health`."""
+    """Seconds between calls of `check_health`."""
     health_check_timeout_s: float = 30.0
     """Seconds until such a call counts as failed."""
     logging_config: LoggingConfig | None = None
-    """Options of logs; None: those of the application."""
+    """Logging options; None: those of the application."""
     request_router_config: RequestRouterConfig = field(default_factory=RequestRouterConfig)
-    """Choice of replicas for requests."""
+    """Choice of the replica for each request."""
     max_constructor_retry_count: int = 20
     """Attempts to start all replicas, at most three per replica, before the deployment fails."""
     rolling_update_percentage: float = 0.2
@@ -230,11 +230,11 @@ class DeploymentConfig:
     max_surge_percent: float = 0
     """Percentage of the replicas that an update replaces at a time, if that is more."""
     gang_scheduling_config: GangSchedulingConfig | None = None
-    """Groups of replicas that start and stop together; None: each replica is on its own."""
+    """Groups of replicas that start and stop together; None: replicas are independent."""
     deployment_actors: tuple[DeploymentActorConfig, ...] = ()
     """Actors that all replicas share."""
     idempotent: bool = False
-    """True if any request may run again after the replica that handled it died."""
+    """True if requests may run again after the replica that handled them died."""
 
     def __post_init__(self) -> None:
         self._convert()
@@ -266,7 +266,7 @@ class DeploymentConfig:
         self._check_gangs()
 
     def _convert(self) -> None:
-        """Replace the forms that programs pass by instances of the option classes."""
+        """Convert the accepted argument forms to instances of the option classes."""
         converted: dict[str, Any] = {
             "ray_actor_options": _replica_options(self.ray_actor_options),
             "placement_group_bundles": _dicts(
@@ -307,8 +307,8 @@ class DeploymentConfig:
             return
         if self.max_replicas_per_node is not None:
             raise ValueError(
-                "`max_replicas_per_node` and `placement_group_bundles` exclude each other: leave "
-                "one of them out"
+                "`max_replicas_per_node` and `placement_group_bundles` are mutually exclusive: "
+                "remove one of them"
             )
         check_bundles(bundles, strategy or "PACK")
         name = "placement_group_bundle_label_selector"
@@ -336,7 +336,7 @@ class DeploymentConfig:
         for name in ("max_replicas_per_node", "placement_group_strategy"):
             if getattr(self, name) is not None:
                 raise ValueError(
-                    f"`{name}` and `gang_scheduling_config` exclude each other: leave one out"
+                    f"`{name}` and `gang_scheduling_config` are mutually exclusive: remove one"
                 )
         if self.autoscaling_config is None:
             gangs.check_replicas(self.num_replicas)
@@ -373,11 +373,11 @@ class DeploymentConfig:
         return 1 if self.gang_scheduling_config is None else self.gang_scheduling_config.gang_size
 
     def with_options(self, owner: str, options: Mapping[str, Any]) -> DeploymentConfig:
-        """Return the configuration with a program's options applied.
+        """Return the configuration updated with a program's options.
 
         `num_replicas` and `autoscaling_config` replace each other; `num_replicas="auto"` autoscales
-        from 1 to 100 replicas. `owner` names the function in errors. Raises TypeError for unknown
-        names and wrong types, and ValueError for impossible values and combinations.
+        from 1 to 100 replicas. `owner` is the name of the function in errors. Raises TypeError for
+        unknown names and wrong types, and ValueError for invalid values and combinations.
         """
         given = dict(options)
         for name in given:
@@ -390,7 +390,7 @@ class DeploymentConfig:
                 raise unknown_argument(f"{owner}()", name, OPTION_NAMES)
         if given.get("max_ongoing_requests", ...) is None:
             raise ValueError(
-                "`max_ongoing_requests=None` is no limit: give an integer of 1 or more"
+                "`max_ongoing_requests=None` is invalid: give an integer of 1 or more"
             )
         _settle_replicas(given)
         if given.get("user_config", ...) is not ...:
@@ -415,7 +415,7 @@ _DEFAULTS: dict[str, Callable[[], Any]] = {
 
 
 def _settle_replicas(given: dict[str, Any]) -> None:
-    """Let `num_replicas` and `autoscaling_config` replace each other, and expand "auto"."""
+    """Resolve `num_replicas` against `autoscaling_config`, and expand "auto"."""
     count = given.get("num_replicas")
     scaling = given.get("autoscaling_config")
     if count == "auto":
@@ -429,8 +429,8 @@ def _settle_replicas(given: dict[str, Any]) -> None:
         raise ValueError(f"`num_replicas={count!r}` is unknown: give an integer or 'auto'")
     if scaling is not None:
         raise ValueError(
-            f"`num_replicas={count!r}` and `autoscaling_config` exclude each other: leave one of "
-            "them out, or set `num_replicas='auto'`"
+            f"`num_replicas={count!r}` and `autoscaling_config` are mutually exclusive: remove one "
+            "of them, or set `num_replicas='auto'`"
         )
     given["autoscaling_config"] = None
 

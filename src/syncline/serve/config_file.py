@@ -1,7 +1,7 @@
 """Classes of configuration files: `ServeDeploySchema` and its parts.
 
-Each class checks its fields when it is created, from keyword arguments or by `from_dict`. Errors
-name the path of the key, such as `applications[0].deployments[1]`. Not covered: reading files and
+Each class checks its fields on creation from keyword arguments or by `from_dict`. Errors contain
+the path of the key, such as `applications[0].deployments[1]`. Not covered: reading files and
 importing applications (`application_loader.py`).
 """
 
@@ -40,9 +40,9 @@ class Schema:
 
     @classmethod
     def from_dict(cls: type[S], data: object, path: str = "") -> S:
-        """Return the instance for a dict; `path` is its place in errors.
+        """Return the instance for a dict; `path` is its location in error messages.
 
-        Raises TypeError for unknown or missing keys and wrong types, and ValueError for impossible
+        Raises TypeError for unknown or missing keys and wrong types, and ValueError for invalid
         values; both errors are ValueErrors.
         """
         return check.options(cls, data, path)
@@ -81,7 +81,7 @@ def _is_default(f: Any, value: object) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """Return enums, schemas and dataclasses as plain values, without fields of default value."""
+    """Convert enums, schemas and dataclasses to plain values, without default values."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Schema):
@@ -100,7 +100,7 @@ def plain(value: Any) -> Any:
 
 
 class DeploymentSchema(Schema):
-    """Options of one deployment; options that are set replace those in the code."""
+    """Options of one deployment, which replace those in the code."""
 
     def __init__(self, *, name: str, **options: Any) -> None:
         """`options` are those of `@deployment`.
@@ -171,15 +171,15 @@ class ServeApplicationSchema(Schema):
     args: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the building function."""
     runtime_env: Mapping[str, Any] = field(default_factory=dict)
-    """Environment of all replicas that set none."""
+    """Default environment of all replicas."""
     deployments: tuple[DeploymentSchema, ...] = ()
     """Options that replace those in the code."""
     logging_config: LoggingConfig | None = None
-    """Options of logs of all replicas that set none."""
+    """Default logging options of all replicas."""
     autoscaling_policy: AutoscalingPolicy | None = None
-    """A policy for all deployments together."""
+    """An autoscaling policy for all deployments together."""
     external_scaler_enabled: bool = False
-    """True if the number of replicas is set from outside."""
+    """True if an external scaler sets the number of replicas."""
 
     def __post_init__(self) -> None:
         check.text("name", self.name)
@@ -219,7 +219,7 @@ class ServeDeploySchema(Schema):
     """A configuration file: all applications, and the options of the proxies."""
 
     applications: tuple[ServeApplicationSchema, ...]
-    """All applications; others that run are deleted."""
+    """All applications; other running applications are deleted."""
     proxy_location: ProxyLocation = ProxyLocation.EveryNode
     """Nodes that run a proxy."""
     http_options: HTTPOptions = field(default_factory=HTTPOptions)
@@ -229,11 +229,11 @@ class ServeDeploySchema(Schema):
     controller_options: ControllerOptions | None = None
     """Options of the controller."""
     logging_config: LoggingConfig | None = None
-    """Options of logs of all applications that set none."""
+    """Default logging options of all applications."""
     tracing_config: TracingConfig | None = None
-    """Options of traces."""
+    """Tracing options."""
     target_capacity: float | None = None
-    """Percentage of the numbers of replicas to run; None: all."""
+    """Percentage of the configured replicas to run; None: all."""
 
     def __post_init__(self) -> None:
         converted = {
@@ -256,7 +256,7 @@ class ServeDeploySchema(Schema):
 
 
 def check_import_path(path: object) -> None:
-    """Raise TypeError or ValueError for anything but "module:name" or "module.name"."""
+    """Raise TypeError or ValueError unless `text` is "module:name" or "module.name"."""
     check.text("import_path", path, empty=False)
     text = str(path)
     module, _, name = text.partition(":") if ":" in text else text.rpartition(".")

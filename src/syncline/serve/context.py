@@ -1,7 +1,7 @@
-"""Facts about the replica and the request that user code is running for.
+"""Context of user code: its replica and the current request.
 
 `get_replica_context` is public. The request context is a context variable: tasks and threads that
-user code starts with a copied context see it as well. Handles read it, so that calls take over the
+user code starts with a copied context inherit it. Handles read it, so that calls inherit the
 request id, the deadline and the cancellation of the request that makes them.
 """
 
@@ -21,7 +21,7 @@ class ReplicaRank(int):
 
     @property
     def rank(self) -> int:
-        """The index itself; Ray's programs read it here."""
+        """The index, under the name that programs for Ray use."""
         return int(self)
 
 
@@ -38,10 +38,10 @@ class ReplicaID:
 
 @dataclass(frozen=True, kw_only=True)
 class GangContext:
-    """The gang of a replica: the replicas that start and stop together with it."""
+    """The gang of a replica, whose replicas start and stop together."""
 
     gang_id: str
-    """Unique id; a gang that replaces it has another one."""
+    """Unique id; a replacement gang has a different id."""
     rank: int
     """Index of the replica in its gang, from 0."""
     world_size: int
@@ -54,14 +54,14 @@ class GangContext:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicaContext:
-    """Facts about the replica that calls `get_replica_context`."""
+    """Information about the replica that calls `get_replica_context`."""
 
     replica_id: ReplicaID
     servable_object: Any = None
     """The instance of the user's class, or the function; None while the constructor runs."""
     rank: ReplicaRank = field(default_factory=ReplicaRank)
     world_size: int = 1
-    """Number of replicas that the deployment should have."""
+    """Target number of replicas of the deployment."""
     code_version: str | None = None
     """Digest of the code of the deployment."""
     gang_context: GangContext | None = None
@@ -84,14 +84,14 @@ class ReplicaContext:
 
 
 class Cancellable(Protocol):
-    """A call that the request made."""
+    """A call made by the request."""
 
     def cancel(self) -> object:
         """Cancel the call if it has not ended."""
 
 
 class RequestContext:
-    """Facts about the request that user code handles."""
+    """Information about the request that user code handles."""
 
     __slots__ = (
         "_children",
@@ -122,7 +122,7 @@ class RequestContext:
         self.deadline = deadline
         """Time of `time.monotonic()` (and `loop.time()`) at which the request is cancelled."""
         self.batch_wait_s = 0.0
-        """Seconds that the request waited for batches to begin."""
+        """Seconds that the request waited for batches to start."""
         self._children: dict[Cancellable, None] | None = None
 
     def add_child(self, call: Cancellable) -> None:
@@ -132,12 +132,12 @@ class RequestContext:
         self._children[call] = None
 
     def remove_child(self, call: Cancellable) -> None:
-        """Forget a call that has ended."""
+        """Remove a call that has ended."""
         if self._children is not None:
             self._children.pop(call, None)
 
     def cancel_children(self) -> None:
-        """Cancel the calls that the request made and that have not ended."""
+        """Cancel the unfinished calls of the request."""
         children, self._children = self._children, None
         for call in children or ():
             call.cancel()
