@@ -264,11 +264,20 @@ def test_workers_and_their_children_get_syncline(run: Run, tmp_path: Path) -> No
     )
     text = """
         import ray, library
+
+        @ray.remote
+        def refers_to_the_module():
+            return ray.__version__, ray.__name__
+
         if __name__ == "__main__":
             ray.init(num_cpus=1)
+            print(*ray.get(refers_to_the_module.remote()))
             print(*ray.get(ray.remote(library.versions).remote()))
             print(*ray.get(library.Actor.remote().versions.remote()))
     """
-    expected = [f"{API_VERSION} {API_VERSION} syncline.util.queue"] * 2
+    expected = [
+        f"{API_VERSION} ray",
+        *[f"{API_VERSION} {API_VERSION} syncline.util.queue"] * 2,
+    ]
     assert lines(run(text)) == expected
     assert lines(run(text, env={"SYNCLINE_START_METHOD": "spawn"})) == expected

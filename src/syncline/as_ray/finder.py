@@ -16,8 +16,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 import syncline
+from syncline.as_ray import ray_module
 from syncline.as_ray.names import RAY, advice, counterpart, is_ray
-from syncline.as_ray.ray_module import RayModule
 
 if TYPE_CHECKING:
     from importlib.abc import Loader
@@ -65,7 +65,7 @@ class _RayLoader:
     """Creates the module `ray`."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return RayModule()
+        return ray_module.make()
 
     def exec_module(self, module: ModuleType) -> None:
         pass

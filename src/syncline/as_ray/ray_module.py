@@ -1,4 +1,7 @@
-"""The module `ray`: syncline's names under Ray's name, with the version of Ray's API."""
+"""The module `ray`: syncline's names under Ray's name, with the version of Ray's API.
+
+It is an ordinary module object, so that functions that refer to it are pickled with its name.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,11 @@ import syncline
 from syncline.as_ray.names import API_VERSION, RAY, advice, counterpart
 
 
-class RayModule(ModuleType):
-    """The module `ray`. Its names are looked up in syncline at their first use."""
+def make() -> ModuleType:
+    """Return the module. Its names are looked up in syncline at their first use."""
+    module = ModuleType(RAY, syncline.__doc__)
 
-    def __init__(self) -> None:
-        super().__init__(RAY, syncline.__doc__)
-        self.__version__ = API_VERSION
-        self.__file__ = syncline.__file__
-
-    def __getattr__(self, name: str) -> object:
+    def get_name(name: str) -> object:
         if name.startswith("__") and name.endswith("__") and name != "__all__":
             raise AttributeError(f"module {RAY!r} has no attribute {name!r}")
         dotted = f"{RAY}.{name}"
@@ -26,9 +25,17 @@ class RayModule(ModuleType):
             value: object = getattr(syncline, name)
         except AttributeError as error:
             raise AttributeError(advice(dotted, error)) from error
-        setattr(self, name, value)
+        setattr(module, name, value)
         return value
 
-    def __dir__(self) -> list[str]:
+    def list_names() -> list[str]:
         names = {name for name in dir(syncline) if counterpart(f"{RAY}.{name}") is not None}
-        return sorted(names | set(self.__dict__))
+        return sorted(names | set(vars(module)))
+
+    vars(module).update(
+        __version__=API_VERSION,
+        __file__=syncline.__file__,
+        __getattr__=get_name,
+        __dir__=list_names,
+    )
+    return module
