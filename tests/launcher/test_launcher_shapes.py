@@ -60,7 +60,7 @@ SHAPES = (
         name="printing", arguments=(*TWO, "printing.py"), stderr=("[1] error", "[0] shell error")
     ),
     Shape(name="ending", arguments=(*TWO, "ending.py"), lines=10),
-    Shape(name="interpreter", arguments=(*TWO, "interpreter.py", "a", "--b=c"), lines=86),
+    Shape(name="interpreter", arguments=(*TWO, "interpreter.py", "a", "--b=c"), lines=88),
     Shape(name="one_worker", arguments=("interpreter.py",), lines=43),
     Shape(name="run_path", arguments=(*TWO, "--run-path", "arguments.py", "-n", "4"), lines=2),
     Shape(
