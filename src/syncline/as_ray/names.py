@@ -16,6 +16,8 @@ _OWN = frozenset(
     }
 )  # fmt: skip
 """Modules of syncline that are unrelated to Ray's modules of the same name."""
+_JOBS = "ray.dashboard.modules.job"
+"""Modules of jobs, which syncline has below its own dashboard."""
 
 
 def is_ray(name: str) -> bool:
@@ -26,7 +28,10 @@ def is_ray(name: str) -> bool:
 def counterpart(name: str) -> str | None:
     """Return syncline's form of a dotted name of Ray; None if the module is unrelated."""
     below = name.removeprefix(RAY)
-    return None if below[1:].partition(".")[0] in _OWN else OURS + below
+    is_own = below[1:].partition(".")[0] in _OWN
+    if is_own and not (f"{_JOBS}.".startswith(f"{name}.") or name.startswith(f"{_JOBS}.")):
+        return None
+    return OURS + below
 
 
 def advice(name: str, error: BaseException | None = None) -> str:

@@ -89,6 +89,11 @@ PATHS: Mapping[str, Rows] = {
     "cloudpickle": {"cloudpickle": "*"},
     "cloudpickle.cloudpickle": {"cloudpickle.cloudpickle": "*"},
     "cluster_utils": {"syncline.core.cluster.cluster_utils": "AutoscalingCluster Cluster"},
+    "dashboard.modules.job.common": {"syncline.job_submission": "JobErrorType JobInfo JobStatus"},
+    "dashboard.modules.job.pydantic_models": {
+        "syncline.job_submission": "DriverInfo JobDetails JobType"
+    },
+    "dashboard.modules.job.sdk": {"syncline.job_submission": "JobSubmissionClient"},
     "dag.class_node": {"syncline.core.dag.nodes": "ClassMethodNode ClassNode"},
     "dag.compiled_dag_node": {"syncline.core.dag.compiled": "CompiledDAG"},
     "dag.dag_node": {"syncline.core.dag.nodes": "DAGNode"},

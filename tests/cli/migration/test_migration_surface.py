@@ -22,6 +22,7 @@ from syncline.cli.migration.surface import Missing, find, unknown_arguments, var
         "ray.util.queue.Queue",
         "ray.train.RunConfig.name.anything",
         "ray.util.client.ray.is_connected",
+        "ray.dashboard.modules.job.sdk.JobSubmissionClient",
         "ray.util.placement_group.PlacementGroup",
     ],
 )

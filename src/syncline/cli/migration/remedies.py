@@ -51,7 +51,10 @@ PARTS = {
 """Advice for what is missing in packages of which syncline has the names that programs use."""
 
 DIFFERENCES = {
-    "ray.__version__": "this becomes syncline's version: do not compare it with versions of Ray"
+    "ray.__version__": (
+        "this becomes syncline's own version: to compare with versions of Ray, use"
+        " `syncline.as_ray.API_VERSION`"
+    )
 }
 """Notes on names that exist with another meaning."""
 

@@ -27,6 +27,8 @@ RAY = "ray"
 OURS = "syncline"
 NOT_COUNTERPARTS = frozenset({"cli", "core", "dashboard", "faults", "settings", "testing"})
 """Modules of syncline unrelated to Ray's modules of the same name."""
+JOBS = "ray.dashboard.modules.job."
+"""Ray's modules of jobs, which syncline has in the same place."""
 
 
 class Missing(NamedTuple):
@@ -75,7 +77,7 @@ def _look_up(name: str) -> object:
                 return missing
             value = getattr(value, part)
         elif isinstance(value, ModuleType):
-            if count == 2 and part in NOT_COUNTERPARTS:
+            if count == 2 and part in NOT_COUNTERPARTS and not name.startswith(JOBS):
                 return missing
             module = f"{value.__name__}.{part}"
             try:
