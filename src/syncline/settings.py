@@ -63,12 +63,13 @@ def is_as_ray() -> bool:
 def address() -> str | None:
     """Return `SYNCLINE_ADDRESS`: the cluster that `init()` connects to without `address`.
 
-    In programs that import syncline as `ray`, `RAY_ADDRESS` has the same meaning.
+    "local" is the same as none. In programs that import syncline as `ray`, `RAY_ADDRESS` has the
+    same meaning.
     """
     variable = environment("SYNCLINE_ADDRESS")
     if not variable and is_as_ray():
         variable = environment("RAY_ADDRESS")
-    return variable or None
+    return None if variable in (None, "", "local") else variable
 
 
 def keeps_cuda_visible_devices() -> bool:
