@@ -91,11 +91,11 @@ class ObjectRef(Hold, Generic[T]):
         return f"ObjectRef({self.hex()})"
 
     def hex(self) -> str:
-        """Return the id as 32 hexadecimal digits."""
+        """Return the id as 32 hexadecimal digits; more on a cluster."""
         return f"{self.id:032x}"
 
     def binary(self) -> bytes:
-        """Return the id as 16 bytes."""
+        """Return the id as 16 bytes; more on a cluster."""
         return self.id.to_bytes(16, "big")
 
     def is_nil(self) -> bool:

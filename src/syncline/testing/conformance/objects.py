@@ -118,8 +118,8 @@ class Objects(Suite):
         assert again == ref
         assert len({ref, again}) == 1
         assert ref != syncline.put(1)
-        assert len(ref.hex()) == 32
-        assert len(ref.binary()) == 16
+        assert ref.hex() == ref.binary().hex() == again.hex()
+        assert len(ref.binary()) >= 16  # a cluster's ids are longer
         assert syncline.get(again) == 1
 
     def test_reference_captured_by_a_function_works_there(self) -> None:
