@@ -143,6 +143,14 @@ def test_a_generator_function_streams_by_default(engine):
     assert engine.calls[-1][1].options.num_returns == 3
 
 
+@pytest.mark.parametrize("num_returns", ["streaming", "dynamic"])
+def test_only_generators_return_their_items(engine, num_returns):
+    with pytest.raises(ValueError, match="generator functions"):
+        syncline.remote(add).options(num_returns=num_returns)
+    with pytest.raises(ValueError, match="generator functions"):
+        syncline.method(num_returns=num_returns)(add)
+
+
 def test_remote_functions_and_actor_classes_can_be_pickled(engine):
     f = pickle.loads(cloudpickle.dumps(syncline.remote(num_cpus=2)(add)))
     f.remote(1)

@@ -151,6 +151,16 @@ def is_generator(function: AnyFunction) -> bool:
     return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 
+def check_num_returns(function: AnyFunction, num_returns: object) -> None:
+    """Raise ValueError if a function that yields nothing is to return its items."""
+    if num_returns in ("streaming", "dynamic") and not is_generator(function):
+        name = getattr(function, "__qualname__", function)
+        raise ValueError(
+            f"`num_returns={num_returns!r}` is for generator functions, but {name} does not "
+            f"`yield`: use `yield` in it, or leave out `num_returns`"
+        )
+
+
 async def as_async_iterator(values: Any) -> AsyncIterator[object]:
     """Iterate over the items of a generator or an asynchronous generator."""
     if hasattr(values, "__aiter__"):

@@ -55,6 +55,7 @@ class RemoteFunction:
     def __init__(self, function: AnyFunction, options: TaskOptions) -> None:
         functools.update_wrapper(self, function)
         name = options.name or str(getattr(function, "__qualname__", function))
+        definitions.check_num_returns(function, options.num_returns)
         if definitions.is_generator(function) and options.num_returns is None:
             options = updated(options, {"num_returns": "streaming"})
         self._definition = TaskDefinition(function, name, options)
@@ -499,6 +500,7 @@ def method(*target: object, **options: object) -> Callable[[F], F]:
     updated(MethodOptions(), options)  # raises here, at the decorator, for invalid options
 
     def annotate(function: F) -> F:
+        definitions.check_num_returns(function, options.get("num_returns"))
         setattr(function, definitions.OPTIONS_ATTRIBUTE, options)
         return function
 

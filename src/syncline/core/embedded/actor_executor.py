@@ -54,6 +54,7 @@ class ActorExecutor:
         self._groups = dict(spec.methods)
         threaded = not spec.is_async and (spec.max_concurrency > 1 or bool(spec.concurrency_groups))
         self._pools = {name: _pool(name, size) for name, size in self._sizes()} if threaded else {}
+        self._loop: asyncio.AbstractEventLoop | None = None  # of the main thread
         self._loops: dict[str, asyncio.AbstractEventLoop] = {}  # by group, while they run
         self._limits: dict[str, asyncio.Semaphore] = {}
         self._coroutines: dict[int, asyncio.Task[None]] = {}
@@ -64,7 +65,13 @@ class ActorExecutor:
         return bool(self._loops)
 
     def construct(self, cls: type, positional: tuple[Any, ...], keyword: dict[str, Any]) -> None:
-        """Create the instance; raises the errors of the constructor."""
+        """Create the instance; raises the errors of the constructor.
+
+        The constructor of an async actor finds the event loop that will run its calls.
+        """
+        if self._spec.is_async:
+            self._loop = _GroupLoop() if self._spec.concurrency_groups else asyncio.new_event_loop()
+            asyncio.set_event_loop(self._loop)
         self._instance = cls(*positional, **keyword)
 
     def run(self, message: Message) -> None:
@@ -92,8 +99,8 @@ class ActorExecutor:
 
     def serve(self, inbox: deque[Message]) -> None:
         """Run the event loop until the hub stops this worker."""
-        loop = _GroupLoop() if self._spec.concurrency_groups else asyncio.new_event_loop()
-        asyncio.set_event_loop(loop)
+        loop = self._loop
+        assert loop is not None
         try:
             loop.run_until_complete(self._serve(inbox))
         finally:
@@ -107,9 +114,10 @@ class ActorExecutor:
     # -- in a thread
 
     def _call(self, message: Message) -> None:
-        _, call_id, name, mode, args, arg_values, count, extra, _, retry_on = message
+        _, call_id, name, mode, args, arg_values, count, extra, _, retry_on, more = message
         faults.reach("worker.before_call")
-        context = self._context_of(name)
+        context = self._context_of(name, more)
+        ahead = 0 if more is None else more[1]
         token = CURRENT.set(CurrentTask(call_id, context))
         outcome = Outcome(call_id)
         leaving = False
@@ -117,11 +125,11 @@ class ActorExecutor:
             positional, keyword = load_arguments(args, arg_values)
             method = definitions.bound_method(self._instance, name)
             result = method(*positional, **keyword)
-            self._packer.pack(outcome, result, context.name, mode, count, (call_id, *extra))
+            self._packer.pack(outcome, result, context.name, mode, count, (call_id, *extra), ahead)
         except ActorExit:
             leaving = True
         except SystemExit as exiting:
-            if exiting.code:
+            if exiting.code != 0:
                 exit_process(self._connection, exiting)
             leaving = True  # on purpose: no restart
         except KeyboardInterrupt:
@@ -172,8 +180,9 @@ class ActorExecutor:
             task.cancel()
 
     async def _call_async(self, message: Message) -> None:
-        _, call_id, name, mode, args, arg_values, count, extra, _, retry_on = message
-        context = self._context_of(name)
+        _, call_id, name, mode, args, arg_values, count, extra, _, retry_on, more = message
+        context = self._context_of(name, more)
+        ahead = 0 if more is None else more[1]
         CURRENT.set(CurrentTask(call_id, context))
         outcome = Outcome(call_id)
         leaving = False
@@ -184,15 +193,17 @@ class ActorExecutor:
                 result = definitions.bound_method(self._instance, name)(*positional, **keyword)
                 ids = (call_id, *extra)
                 if inspect.isasyncgen(result):
-                    await self._packer.pack_async(outcome, result, context.name, mode, count, ids)
+                    await self._packer.pack_async(
+                        outcome, result, context.name, mode, count, ids, ahead
+                    )
                 else:
                     if inspect.isawaitable(result):
                         result = await result
-                    self._packer.pack(outcome, result, context.name, mode, count, ids)
+                    self._packer.pack(outcome, result, context.name, mode, count, ids, ahead)
         except ActorExit:
             leaving = True
         except SystemExit as exiting:
-            if exiting.code:
+            if exiting.code != 0:
                 exit_process(self._connection, exiting)
             leaving = True  # on purpose: no restart
         except asyncio.CancelledError:
@@ -212,7 +223,9 @@ class ActorExecutor:
         group: str = message[8] or self._groups.get(message[2], "")
         return group
 
-    def _context_of(self, method: str) -> TaskContext:
+    def _context_of(self, method: str, more: tuple[str | None, int] | None) -> TaskContext:
+        if more is not None and more[0] is not None:
+            return replace(self._context, name=more[0])
         context = self._contexts.get(method)
         if context is None:
             context = self._contexts[method] = replace(

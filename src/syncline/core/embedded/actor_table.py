@@ -255,12 +255,12 @@ class ActorTable:
     def on_call(self, process: Process, message: Message) -> None:
         (
             _, call_id, actor_id, method, mode, args, arg_refs, held_refs, extra, count, parent,
-            retries, group, retry_on,
+            retries, group, retry_on, more,
         ) = message  # fmt: skip
         call = Task(
             call_id, args, arg_refs, held_refs, (call_id, *extra) if count else (), process.number,
             parent, actor_id=actor_id, method=method, mode=mode, count=count, group=group,
-            retry_on=retry_on,
+            retry_on=retry_on, more=more,
         )  # fmt: skip
         actor = self.actors.get(actor_id)
         if actor is None:
@@ -367,7 +367,7 @@ class ActorTable:
         values = self._tasks.values_of(call)
         message = (
             m.RUN_CALL, call.id, call.method, call.mode, call.args, values, call.count,
-            call.result_ids[1:], call.group, call.retry_on,
+            call.result_ids[1:], call.group, call.retry_on, call.more,
         )  # fmt: skip
         if actor.in_order and len(process.tasks) > LAZY_CALLS:
             hub.send_later(process, message)

@@ -201,6 +201,7 @@ class EmbeddedEngine(Engine):
             max_retries=options.max_retries,
             retry_on=retry_on,
             max_calls=options.max_calls,
+            backpressure=max(0, options.generator_backpressure or 0),
         )
         definition_id = self._definitions.get(spec)
         if definition_id is None:
@@ -273,10 +274,13 @@ class EmbeddedEngine(Engine):
         value, arg_refs, held, own = self._pack_arguments(args, kwargs, definition.method)
         extra = _further_results(call_id, count) if count > 1 else ()
         retry_on = _pack_retry(options.retry_exceptions)
+        more: tuple[str | None, int] | None = None
+        if options.name is not None or options.generator_backpressure is not None:
+            more = options.name, max(0, options.generator_backpressure or 0)
         message = (
             m.CALL, call_id, definition.actor_id, definition.method, mode, value, arg_refs, held,
             extra, count, CURRENT.get().task_id, options.max_task_retries,
-            options.concurrency_group, retry_on,
+            options.concurrency_group, retry_on, more,
         )  # fmt: skip
         self._connection.send(message)
         if own:

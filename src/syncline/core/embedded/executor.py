@@ -202,7 +202,7 @@ class Executor:
                 if definition.mode != m.ONE or type(result) is GeneratorType:
                     self._packer.pack(
                         outcome, result, definition.name, definition.mode,
-                        definition.num_returns, ids,
+                        definition.num_returns, ids, definition.backpressure,
                     )  # fmt: skip
                     result = None
             finally:
@@ -267,7 +267,7 @@ class Executor:
             actor = ActorExecutor(self._connection, self._packer, spec, context)
             actor.construct(cls, positional, keyword)
         except (ActorExit, SystemExit) as leaving:
-            if isinstance(leaving, SystemExit) and leaving.code:
+            if isinstance(leaving, SystemExit) and leaving.code != 0:
                 exit_process(self._connection, leaving)
             self._connection.send((m.RETIRE, "exit_actor"))
             return

@@ -64,6 +64,7 @@ class Hub(HubCore):
             m.SUBSCRIBE_READY: self._on_subscribe,
             m.UNSUBSCRIBE: self._on_unsubscribe,
             m.REQUEST_ITEM: self._on_request_item,
+            m.AWAIT_DEMAND: self._on_await_demand,
             m.REQUEST: self._on_request,
             m.BLOCKED: self.tasks.on_blocked,
             m.UNBLOCKED: self.tasks.on_unblocked,
@@ -309,6 +310,12 @@ class Hub(HubCore):
         _, stream_id, index, token = message
         self.request_item(
             process, stream_id, index, lambda id: self.send(process, (m.ITEM_REPLY, token, id))
+        )
+
+    def _on_await_demand(self, process: Process, message: Message) -> None:
+        _, stream_id, number, token = message
+        self.await_demand(
+            stream_id, number, lambda id: self.send(process, (m.ITEM_REPLY, token, id))
         )
 
     def _on_item(self, process: Process, message: Message) -> None:

@@ -233,6 +233,15 @@ class RemoteHubConnection(HubConnection):
         with self.guard:
             self._channel.drain(0)
 
+    def await_demand(self, stream_id: int, number: int) -> None:
+        """Wait until `number` items of a stream were requested, or nobody wants more."""
+        waiter = Waiter()
+        token = next(self._tokens)
+        with self.guard:
+            self._answers[token] = lambda _: waiter.settle()
+            self._send((m.AWAIT_DEMAND, stream_id, number, token))
+        self._wait(waiter, None)
+
     def flush_references(self) -> None:
         """Send the references that were made and dropped while nothing was sent."""
         if refs.journal:

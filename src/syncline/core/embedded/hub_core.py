@@ -191,12 +191,30 @@ class HubCore(ABC):
     ) -> None:
         """Call `callback` with an item's id, held for the process, or with None past the end."""
         stream = self.streams.get(stream_id)
+        if stream is not None and index >= stream.demand:
+            stream.demand = index + 1
+            if stream.producers:
+                self._resume_producers(stream)
         if stream is None or (stream.ended and index >= len(stream.items)):
             callback(None)
         elif index < len(stream.items):
             self._hand_out(process, stream, index, callback)
         else:
             stream.waiting.setdefault(index, []).append((process, callback))
+
+    def await_demand(self, stream_id: int, number: int, callback: ItemCallback) -> None:
+        """Call `callback(None)` when `number` items were requested, or the stream is dropped."""
+        stream = self.streams.get(stream_id)
+        if stream is None or stream.demand >= number:
+            callback(None)
+        else:
+            stream.producers.append((number, callback))
+
+    def _resume_producers(self, stream: Stream) -> None:
+        due = [callback for number, callback in stream.producers if number <= stream.demand]
+        stream.producers = [entry for entry in stream.producers if entry[0] > stream.demand]
+        for callback in due:
+            callback(None)
 
     def end_stream(self, stream_id: int, error: Value | None) -> None:
         """End a stream; `error` becomes its last item."""
@@ -233,6 +251,8 @@ class HubCore(ABC):
 
     def _drop_stream(self, id: int) -> None:
         stream = self.streams.pop(id)
+        for _, callback in stream.producers:
+            callback(None)
         self.objects.release(
             [item for index, item in enumerate(stream.items) if index not in stream.handed_out]
         )

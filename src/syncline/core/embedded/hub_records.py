@@ -79,6 +79,8 @@ class Task:
     count: int = 1
     """Number of results."""
     retry_on: bytes | None = None
+    more: tuple[str | None, int] | None = None
+    """A call's (name, backpressure of its stream), if one of them is set."""
     retries: int = 0
     pending_args: int = 0
     """Entries of `arg_refs` without a value."""
@@ -106,6 +108,10 @@ class Stream:
     ended: bool = False
     waiting: dict[int, list[tuple[Process, ItemCallback]]] = field(default_factory=dict)
     """Requests by index."""
+    demand: int = 0
+    """Number of items that were requested."""
+    producers: list[tuple[int, ItemCallback]] = field(default_factory=list)
+    """Callbacks of producers that wait until the demand has a number."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ whose user code asks for it.
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import logging
 import os
@@ -18,7 +19,7 @@ from typing import Any, NoReturn
 from syncline.core import engine as engines
 from syncline.core import serialization
 from syncline.core.embedded import messages as m
-from syncline.core.embedded.hub_connection import HubConnection, RemoteHubConnection
+from syncline.core.embedded.hub_connection import RemoteHubConnection
 from syncline.core.embedded.messages import Value, make_value, open_value
 from syncline.core.refs import DynamicObjectRefGenerator, ObjectRef, journal
 from syncline.core.tracebacks import task_error
@@ -80,14 +81,23 @@ class Outcome:
 class ResultPacker:
     """Packs and sends the results of one process. Thread-safe."""
 
-    def __init__(self, connection: HubConnection, new_id: Callable[[], int]) -> None:
+    def __init__(self, connection: RemoteHubConnection, new_id: Callable[[], int]) -> None:
         self._connection = connection
         self._new_id = new_id
 
     def pack(
-        self, outcome: Outcome, result: Any, name: str, mode: int, count: int, ids: tuple[int, ...]
+        self,
+        outcome: Outcome,
+        result: Any,
+        name: str,
+        mode: int,
+        count: int,
+        ids: tuple[int, ...],
+        ahead: int = 0,
     ) -> None:
         """Add the values of a call's results, whose ids are `ids`, to its outcome.
+
+        A stream has at most `ahead` items that were not requested; 0: no limit.
 
         Their references are held until `sent`: the result may be dropped earlier, and messages of
         other threads would then release them. Raises errors of generators, and ValueError for a
@@ -103,6 +113,8 @@ class ResultPacker:
         else:
             for index, item in enumerate(_iterable(result, name)):
                 self._send_item(ids[0], index, item, name)
+                if ahead:
+                    self._connection.await_demand(ids[0], index + 2 - ahead)
             outcome.values.append(m.NONE_VALUE)
 
     def _pack_dynamic(self, outcome: Outcome, result: Any, name: str, id: int) -> None:
@@ -146,6 +158,7 @@ class ResultPacker:
         mode: int,
         count: int,
         ids: tuple[int, ...],
+        ahead: int = 0,
     ) -> None:
         """Add the values of an asynchronous generator to its outcome, like `pack`."""
         if mode != m.STREAM:
@@ -155,6 +168,8 @@ class ResultPacker:
         async for item in items:
             self._send_item(ids[0], index, item, name)
             index += 1
+            if ahead:
+                await asyncio.to_thread(self._connection.await_demand, ids[0], index + 1 - ahead)
         outcome.values.append(m.NONE_VALUE)
 
     def error(self, error: BaseException, name: str) -> bytes:

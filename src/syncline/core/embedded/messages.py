@@ -73,12 +73,15 @@ SUBMIT: Final = (
 CALL: Final = 6
 # call id, actor id, method, mode, args, arg refs, held refs, further result ids, number of results,
 # parent task id, max_task_retries or None, concurrency group or None, pickled types to retry or
-# None
+# None, (name, backpressure) or None
 PUT: Final = 7  # id, value
 SUBSCRIBE_VALUE: Final = 8  # [ids]: send each value when it exists
 SUBSCRIBE_READY: Final = 9  # [ids]: send VALUE_READY for each when its value exists
 UNSUBSCRIBE: Final = 10  # [ids]: cancels both
 REQUEST_ITEM: Final = 11  # stream id, index, token
+AWAIT_DEMAND: Final = (
+    13  # stream id, number of items that must be requested before the answer, token
+)
 REQUEST: Final = 12  # token, operation, arguments
 BLOCKED: Final = 14  # [unstarted task ids]: this worker waits and returns these tasks
 UNBLOCKED: Final = 15
@@ -99,7 +102,7 @@ RUN_TASK: Final = (
 CREATE_ACTOR: Final = 32  # actor id, ActorSpec, args, {id: value}, GPU ids, restarted
 RUN_CALL: Final = 33
 # call id, method, mode, args, {id: value}, number of results, further result ids, concurrency
-# group or None, pickled types to retry or None
+# group or None, pickled types to retry or None, (name, backpressure) or None
 VALUE: Final = 34  # id, value
 VALUE_READY: Final = 35  # id
 REPLY: Final = 36  # token, ok, answer or error
@@ -125,6 +128,7 @@ class TaskSpec(NamedTuple):
     retry_on: bytes | None  # pickled tuple of the error types to retry, or None
     max_calls: int
     captures: bool  # tasks that it submits run in its placement group too
+    backpressure: int = 0  # maximum number of unconsumed items of a stream; 0: unlimited
 
 
 class ActorSpec(NamedTuple):

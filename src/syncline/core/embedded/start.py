@@ -91,6 +91,7 @@ class LocalHubConnection(HubConnection):
     def _request_item(self, stream_id: int, index: int, callback: ItemCallback) -> None:
         self._hub.apply_refcounts()
         self._hub.request_item(self._hub.driver, stream_id, index, callback)
+        self._hub.flush()  # perhaps an answer to the producer
 
 
 def start_engine(config: EngineConfig, fork_server: ForkServerProcess) -> EmbeddedEngine:

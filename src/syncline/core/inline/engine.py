@@ -497,7 +497,7 @@ class InlineEngine(InlineEngineBase):
     def _exit_process(self, actor: InlineActor, exit: SystemExit) -> BaseException:
         """Act like after `sys.exit` in the actor's process; return the error of the call."""
         cause = f"called sys.exit({exit.code!r})"
-        if exit.code:
+        if exit.code != 0:
             self._lose_process(actor, cause)
         else:  # on purpose: no restart
             self._end_actor(actor, cause)

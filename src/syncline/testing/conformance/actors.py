@@ -273,6 +273,16 @@ class Actors(Suite):
         assert syncline.get(actor.me.remote()) == actor
         assert syncline.get(actor.id.remote()) == actor._actor_id.hex()
 
+    def test_call_has_the_name_of_its_options(self) -> None:
+        @syncline.remote
+        class Named:
+            def name(self) -> object:
+                return syncline.get_runtime_context().get_task_name()
+
+        named = Named.remote()
+        assert get(named.name.options(name="special").remote()) == "special"
+        assert str(get(named.name.remote())).endswith("Named.name")
+
     def test_methods_that_every_actor_has(self) -> None:
         counter = Counter.remote(4)
         assert syncline.get(counter.__ray_ready__.remote()) is True

@@ -10,6 +10,7 @@ import pytest
 import syncline
 from syncline.testing.conformance.suite import Suite
 from syncline.testing.tasks import double, get
+from syncline.testing.waiting import eventually
 
 
 @syncline.remote
@@ -65,6 +66,24 @@ class AsyncActors(Suite):
 
     def test_ordinary_methods_work_beside_coroutines(self) -> None:
         assert get(Gate.remote().plain.remote(1)) == 2
+
+    def test_constructor_may_start_coroutines(self) -> None:
+        @syncline.remote
+        class Ticking:
+            def __init__(self) -> None:
+                self.ticks = 0
+                self.task = asyncio.get_event_loop().create_task(self.tick())
+
+            async def tick(self) -> None:
+                while True:
+                    self.ticks += 1
+                    await asyncio.sleep(0.001)
+
+            async def count(self) -> int:
+                return self.ticks
+
+        ticking = Ticking.remote()
+        eventually(lambda: get(ticking.count.remote()) > 2)
 
     def test_error_of_a_coroutine_is_raised_by_get(self) -> None:
         with pytest.raises(ValueError, match="async"):

@@ -97,6 +97,21 @@ class Generators(Suite):
         assert [int(get(ref)[0]) for ref in refs] == [0, 1, 2]
         assert len(Path(log).read_text()) == 3
 
+    def test_generator_waits_while_enough_items_are_not_consumed(self, tmp_path: Path) -> None:
+        log = tmp_path / "made"
+
+        @syncline.remote(num_returns="streaming", _generator_backpressure_num_objects=2)
+        def numbers() -> Iterator[int]:
+            for i in range(8):
+                count_attempt(log)
+                yield i
+
+        stream = numbers.remote()
+        assert get(next(stream)) == 0
+        get([one.remote() for _ in range(20)])
+        assert len(log.read_text()) <= 4
+        assert [get(ref) for ref in stream] == list(range(1, 8))
+
     def test_items_can_be_arguments_of_tasks(self) -> None:
         assert get([double.remote(ref) for ref in count.remote(4)]) == [0, 2, 4, 6]
 
