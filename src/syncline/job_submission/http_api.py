@@ -238,7 +238,8 @@ class JobApi:
                 raise TokenError(
                     f"{self.url} refuses the token: put the cluster's own {TOKEN_SOURCES}"
                 ) from None
-            said = error.read().decode(errors="replace").strip().splitlines()
+            text = error.read().decode(errors="replace")
+            said = [line for line in text.splitlines() if any(map(str.isalnum, line))]
             raise JobServerError(
                 f"{self.url} refuses {method} {path}: {said[-1] if said else error.reason}",
                 error.code,

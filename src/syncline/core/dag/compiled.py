@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from syncline.core.lifecycle import ensure_engine
+from syncline.exceptions import RayChannelError
 from syncline.records import dataclass
 
 
@@ -64,7 +65,7 @@ class CompiledDAG:
         """Submit the calls; return the reference of the output, or a list for several outputs.
 
         Raises ValueError for other arguments than the graph needs, and with `enable_asyncio=True`;
-        RuntimeError after `teardown`.
+        RayChannelError after `teardown`.
         """
         if self._uses_asyncio:
             raise ValueError(
@@ -86,7 +87,7 @@ class CompiledDAG:
 
     def _checked_run(self, args: Sequence[object], kwargs: dict[str, object]) -> Any:
         if self._is_ended:
-            raise RuntimeError("the graph was torn down: compile a new one from new nodes")
+            raise RayChannelError("the graph was torn down: compile a new one from new nodes")
         self._input.check(args, kwargs)
         return self._run(*args, **kwargs)
 

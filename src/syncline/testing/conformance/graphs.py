@@ -194,7 +194,7 @@ class Graphs(Suite):
         compiled.teardown()
         compiled.teardown()
         assert compiled.is_teardown
-        with pytest.raises(RuntimeError, match="torn down"):
+        with pytest.raises(syncline.exceptions.RayChannelError, match="torn down"):
             compiled.execute(1)
         assert syncline.get(first.add.remote(0)) == 2
 
