@@ -32,7 +32,7 @@ class ActorPool(Generic[V]):
     def __init__(self, actors: Iterable[Any]) -> None:
         """`actors`: handles. The pool neither creates nor kills the actors."""
         self._idle: list[Any] = list(actors)
-        self._waiting: deque[tuple[Call[V], V]] = deque()
+        self._pending_submits: deque[tuple[Call[V], V]] = deque()
         self._running: dict[int, tuple[Any, Any, Refs]] = {}
         """Actor, result of the function, and its references, by number of the submission."""
         self._submitted = 0
@@ -52,7 +52,7 @@ class ActorPool(Generic[V]):
     def submit(self, fn: Call[V], value: V) -> None:
         """Call `fn(actor, value)` on an idle actor, now or when one becomes idle."""
         if not self._idle:
-            self._waiting.append((fn, value))
+            self._pending_submits.append((fn, value))
             return
         actor = self._idle.pop()
         result = fn(actor, value)
@@ -118,7 +118,7 @@ class ActorPool(Generic[V]):
 
     def has_free(self) -> bool:
         """Return True if an actor is idle and no value waits for one."""
-        return bool(self._idle) and not self._waiting
+        return bool(self._idle) and not self._pending_submits
 
     def pop_idle(self) -> Any | None:
         """Remove an idle actor from the pool and return it; None if all are busy."""
@@ -175,15 +175,12 @@ class ActorPool(Generic[V]):
         self._submit_waiting()
 
     def _submit_waiting(self) -> None:
-        if self._waiting and self._idle:
-            self.submit(*self._waiting.popleft())
+        if self._pending_submits and self._idle:
+            self.submit(*self._pending_submits.popleft())
 
     def _map(self, fn: Call[V], values: Iterable[V], take: Callable[[], Any]) -> Iterator[Any]:
-        while self._running:  # results of earlier calls
-            number = next(iter(self._running))
-            actor, _, refs = self._running[number]
-            api.wait(refs, num_returns=len(refs))
-            del self._running[number]
+        while self._running:  # results of earlier calls, which may still run
+            actor, _, _ = self._running.pop(next(iter(self._running)))
             self._give_back(actor)
         self._next_in_order = self._submitted
         for value in values:

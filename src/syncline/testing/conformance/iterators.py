@@ -66,7 +66,9 @@ class ParallelIterators(Suite):
         first, second = items.duplicate(2)
         assert (list(first), list(second)) == (list(range(6)), list(range(6)))
         other = from_items([7, 8], num_shards=1).gather_sync()
-        assert items.union(other).take(5) == [0, 7, 1, 8, 2]
+        assert items.union(other, deterministic=True).take(5) == [0, 7, 1, 8, 2]
+        assert sorted(items.union(other)) == [0, 1, 2, 3, 4, 5, 7, 8]
+        assert len(items.union(other).take(1)) == 1
         assert items.union(other, round_robin_weights=[2, "*"]).take(5) == [0, 1, 7, 8, 2]
 
     def test_union_selection_and_repartition(self) -> None:
@@ -101,6 +103,13 @@ class ParallelIterators(Suite):
 
         items = from_actors([Source.remote(0), Source.remote(10)])
         assert list(items.gather_sync()) == [0, 10, 1, 11]
+
+    def test_names_tell_the_transforms(self) -> None:
+        items = from_items([1, 2]).for_each(str).batch(2)
+        assert repr(items) == "ParallelIterator[from_items[int, 2, shards=2].for_each().batch(2)]"
+        assert repr(from_range(4).gather_sync().filter(bool)) == (
+            "LocalIterator[ParallelIterator[from_range[4, shards=2]].gather_sync().filter()]"
+        )
 
     def test_other_tasks_read_shards(self) -> None:
         @syncline.remote

@@ -15,6 +15,7 @@ import pytest
 
 from syncline.exceptions import RayActorError
 from syncline.testing.conformance.suite import Suite, Trait
+from syncline.util.annotations import RayDeprecationWarning
 from syncline.util.joblib import register_ray, register_syncline
 from syncline.util.multiprocessing import Pool
 from syncline.util.queue import Queue
@@ -91,14 +92,20 @@ class ProcessPools(Suite):
             pool.apply(_reciprocal, (0,))
         assert pool.map(_square, [2]) == [4]
 
-    def test_imap_continues_after_an_item_that_raised(self, pool: Pool) -> None:
-        results = pool.imap(_reciprocal, [1, 0, 2], chunksize=3)
-        assert next(results) == 1
-        with pytest.raises(ZeroDivisionError):
-            next(results)
-        assert next(results) == 0.5
-        with pytest.raises(StopIteration):
-            next(results)
+    def test_imap_yields_the_exception_of_an_item(self, pool: Pool) -> None:
+        for results in (
+            pool.imap(_reciprocal, [1, 0, 2], chunksize=3),
+            pool.imap(_reciprocal, [1, 0, 2]),
+        ):
+            assert next(results) == 1
+            assert isinstance(next(results), ZeroDivisionError)
+            assert next(results) == 0.5
+            with pytest.raises(StopIteration):
+                next(results)
+
+    def test_imap_over_a_single_value_warns(self, pool: Pool) -> None:
+        with pytest.warns(RayDeprecationWarning, match="non-iterable"):
+            assert list(pool.imap(_square, 3)) == [9]  # type: ignore[arg-type]
 
     def test_callbacks_get_the_result_or_the_first_error(self, pool: Pool) -> None:
         seen: list[Any] = []

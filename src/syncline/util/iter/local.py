@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -56,7 +57,7 @@ class LocalIterator:
 
     def combine(self, fn: Callable[[Any], Iterable[Any]]) -> LocalIterator:
         """Yield the elements of `fn(item)` for each item."""
-        return self.for_each(fn).flatten()
+        return LocalIterator(self.for_each(fn).flatten()._source, f"{self.name}.combine()")
 
     def shuffle(self, shuffle_buffer_size: int, seed: int | None = None) -> LocalIterator:
         """Yield random items of a buffer of `shuffle_buffer_size` items."""
@@ -112,39 +113,88 @@ class LocalIterator:
         deterministic: bool = False,
         round_robin_weights: Sequence[float | str] | None = None,
     ) -> LocalIterator:
-        """Yield items of several iterators in turn.
+        """Yield the items of several iterators.
 
         Args:
             others: The other iterators.
-            deterministic: Ignored: turns are always in order.
-            round_robin_weights: Items of each iterator per turn; "*" for all.
+            deterministic: Yield one item of each in turn, instead of items as they are ready.
+            round_robin_weights: Items of each iterator per turn; "*" for all that it has.
+
+        Raises:
+            ValueError: An argument is no LocalIterator, or the number of weights is another one.
         """
         iterators = [self, *others]
+        for other in others:
+            if not isinstance(other, LocalIterator):
+                raise ValueError(f"`union` got {other!r}: pass a LocalIterator.")
         weights = list(round_robin_weights or [1] * len(iterators))
         if len(weights) != len(iterators):
             raise ValueError(
                 f"{len(weights)} weights do not fit {len(iterators)} iterators: pass one per "
                 "iterator."
             )
-
-        def source() -> Iterator[Any]:
-            active = [(iter(each), weight) for each, weight in zip(iterators, weights, strict=True)]
-            while active:
-                remaining = []
-                for items, weight in active:
-                    most = None if weight == "*" else max(1, int(weight))
-                    taken = 0
-                    for item in itertools.islice(items, most):
-                        taken += 1
-                        yield item
-                    if most is not None and taken == most:
-                        remaining.append((items, weight))
-                active = remaining
-
-        return LocalIterator(source, f"LocalUnion[{', '.join(each.name for each in iterators)}]")
+        in_turn = deterministic or round_robin_weights is not None
+        source = partial(_in_turn, iterators, weights) if in_turn else partial(_ready, iterators)
+        return LocalIterator(source, f"LocalUnion[{', '.join(map(str, iterators))}]")
 
     def _with(self, transform: Transform, name: str) -> LocalIterator:
         return LocalIterator(lambda: iter(transform(iter(self))), f"{self.name}.{name}")
 
     def __repr__(self) -> str:
         return f"LocalIterator[{self.name}]"
+
+
+def _in_turn(iterators: Sequence[LocalIterator], weights: Sequence[float | str]) -> Iterator[Any]:
+    active = [(iter(each), weight) for each, weight in zip(iterators, weights, strict=True)]
+    while active:
+        remaining = []
+        for items, weight in active:
+            most = None if weight == "*" else max(1, int(weight))
+            taken = 0
+            for item in itertools.islice(items, most):
+                taken += 1
+                yield item
+            if most is not None and taken == most:
+                remaining.append((items, weight))
+        active = remaining
+
+
+_END = object()
+
+
+def _ready(iterators: Sequence[LocalIterator]) -> Iterator[Any]:
+    """Yield items as they are ready; a thread reads each iterator, one item ahead."""
+    ready: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(len(iterators))
+    is_abandoned = threading.Event()
+
+    def put(item: Any, error: BaseException | None = None) -> None:
+        while not is_abandoned.is_set():
+            try:
+                ready.put((item, error), timeout=0.1)
+                return
+            except queue.Full:
+                continue
+
+    def read(items: LocalIterator) -> None:
+        try:
+            for item in items:
+                put(item)
+                if is_abandoned.is_set():
+                    return
+            put(_END)
+        except BaseException as error:
+            put(_END, error)
+
+    for items in iterators:
+        threading.Thread(target=read, args=(items,), name="syncline-union", daemon=True).start()
+    remaining = len(iterators)
+    try:
+        while remaining:
+            item, error = ready.get()
+            if error is not None:
+                raise error
+            remaining -= item is _END
+            if item is not _END:
+                yield item
+    finally:
+        is_abandoned.set()

@@ -117,7 +117,8 @@ class ParallelIterator:
 
     def combine(self, fn: Callable[[Any], Iterable[Any]]) -> ParallelIterator:
         """Yield the elements of `fn(item)` for each item."""
-        return self.for_each(fn).flatten()
+        both = self.for_each(fn).flatten()
+        return ParallelIterator(both._shards, f"{self.name}.combine()")
 
     def local_shuffle(self, shuffle_buffer_size: int, seed: int | None = None) -> ParallelIterator:
         """Yield random items of a buffer of `shuffle_buffer_size` items, in each shard."""
@@ -141,26 +142,28 @@ class ParallelIterator:
             return source
 
         parts = [part(index) for index in range(_checked(num_partitions))]
-        return from_iterators(parts, name=f"{self.name}.repartition[{num_partitions}]")
+        return from_iterators(
+            parts, name=f"{self.name}.repartition[num_partitions={num_partitions}]"
+        )
 
     def union(self, other: ParallelIterator) -> ParallelIterator:
         """Return an iterator with the shards of both."""
         if not isinstance(other, ParallelIterator):
             raise TypeError(f"`union` got {other!r}: pass a ParallelIterator.")
         shards = [*self._shards, *other._shards]
-        return ParallelIterator(shards, f"ParallelUnion[{self.name}, {other.name}]")
+        return ParallelIterator(shards, f"ParallelUnion[{self}, {other}]")
 
     def select_shards(self, shards_to_keep: Sequence[int]) -> ParallelIterator:
         """Return an iterator with the shards of these indices."""
         unknown = sorted(set(shards_to_keep) - set(range(len(self._shards))))
-        if unknown or len(set(shards_to_keep)) < len(shards_to_keep):
+        if unknown or not shards_to_keep or len(set(shards_to_keep)) < len(shards_to_keep):
             raise ValueError(
                 f"`shards_to_keep={list(shards_to_keep)}` is not a selection of the "
-                f"{len(self._shards)} shards: pass each index once."
+                f"{len(self._shards)} shards: pass one or more indices, each once."
             )
         return ParallelIterator(
             [self._shards[index] for index in shards_to_keep],
-            f"{self.name}.select_shards({len(shards_to_keep)} total)",
+            f"{self}.select_shards({len(shards_to_keep)} total)",
         )
 
     # -- reading
@@ -168,9 +171,7 @@ class ParallelIterator:
     def gather_sync(self) -> LocalIterator:
         """Return an iterator over one item of each shard in turn."""
         shards = self._shards
-        return LocalIterator(
-            lambda: _in_turn(shards, uuid.uuid4().hex), f"{self.name}.gather_sync()"
-        )
+        return LocalIterator(lambda: _in_turn(shards, uuid.uuid4().hex), f"{self}.gather_sync()")
 
     def batch_across_shards(self) -> LocalIterator:
         """Return an iterator over lists with one item of each shard, while shards have items."""
@@ -184,7 +185,7 @@ class ParallelIterator:
                 if batch := [items[0] for _, items in found if items]:
                     yield batch
 
-        return LocalIterator(source, f"{self.name}.batch_across_shards()")
+        return LocalIterator(source, f"{self}.batch_across_shards()")
 
     def gather_async(self, batch_ms: float = 0, num_async: int = 1) -> LocalIterator:
         """Return an iterator over items as shards have them.
@@ -199,7 +200,7 @@ class ParallelIterator:
             raise ValueError(f"`batch_ms={batch_ms}` is negative: pass 0 or more milliseconds.")
         shards = self._shards
         return LocalIterator(
-            lambda: _as_ready(shards, batch_ms, num_async), f"{self.name}.gather_async()"
+            lambda: _as_ready(shards, batch_ms, num_async), f"{self}.gather_async()"
         )
 
     def take(self, n: int) -> list[Any]:

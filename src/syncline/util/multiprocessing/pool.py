@@ -7,10 +7,12 @@ endless iterables work. Not covered: `context`, because workers start as all wor
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from typing import Any
 
 from syncline.core import api, lifecycle
+from syncline.util.annotations import RayDeprecationWarning
 from syncline.util.multiprocessing.chunks import (
     Chunk,
     Function,
@@ -160,7 +162,11 @@ class Pool:
     def imap(
         self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int | None = 1
     ) -> PoolIterator:
-        """Return an iterator over `func(item)`, in order. Few items are read ahead."""
+        """Return an iterator over `func(item)`, in order.
+
+        Few items are read ahead. The exception of an item that raised is yielded, not raised, as
+        Ray's pool does.
+        """
         return self._imap(func, iterable, chunksize, ordered=True)
 
     def imap_unordered(
@@ -246,9 +252,17 @@ class Pool:
         ordered: bool,
     ) -> PoolIterator:
         self._check_running()
+        if not isinstance(iterable, Iterable):
+            warnings.warn(
+                f"Passing a non-iterable argument ({iterable!r}) to `imap` is deprecated: pass a "
+                "list.",
+                RayDeprecationWarning,
+                stacklevel=3,
+            )
+            iterable = [iterable]
         if chunksize is None:
-            iterable = list(iterable)
-            chunksize = default_chunk_size(len(iterable), self._processes)
+            items = len(iterable) if isinstance(iterable, Sized) else 1
+            chunksize = default_chunk_size(items, self._processes)
         chunks = split(iterable, self._chunk_size(chunksize, 0))
         function = Function(func, repeated=True)
 

@@ -113,7 +113,8 @@ class AsyncResult:
 class PoolIterator(Iterator[Any]):
     """Results of `imap` or `imap_unordered`, while the items are read as results are taken.
 
-    An item that raised raises its exception when its turn comes; the next call continues.
+    Like Ray's, it yields the exception of an item that raised, instead of raising it, and continues
+    behind it. A worker that died, or a failure before the calls, is raised.
 
     Args:
         ordered: Yield results in the order of the items.
@@ -137,7 +138,7 @@ class PoolIterator(Iterator[Any]):
         self._submitted = 0
         self._taken = 0
         self._at_end = False
-        self._items: deque[tuple[Any, BaseException | None]] = deque()
+        self._items: deque[Any] = deque()
         self._arrived: dict[int, Outcome] = {}
         self._changed = threading.Condition()
 
@@ -150,16 +151,12 @@ class PoolIterator(Iterator[Any]):
         Raises:
             StopIteration: There is none.
             multiprocessing.TimeoutError: There was none within `timeout` seconds; call again.
-            Exception: The exception of the item.
         """
         if not self._items:
             self.submit_ahead()
             self._items.extend(self._next_outcome(timeout))
             self.submit_ahead()
-        value, error = self._items.popleft()
-        if error is not None:
-            raise error
-        return value
+        return self._items.popleft()
 
     has_callback = False
 
@@ -184,7 +181,7 @@ class PoolIterator(Iterator[Any]):
             self._submitted += 1
         self._submit(chunks)
 
-    def _next_outcome(self, timeout: float | None) -> Iterator[tuple[Any, BaseException | None]]:
+    def _next_outcome(self, timeout: float | None) -> Iterator[Any]:
         if self._taken == self._submitted:
             raise StopIteration
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -203,6 +200,6 @@ class PoolIterator(Iterator[Any]):
             outcome = self._arrived.pop(wanted)
         self._taken += 1
         if outcome.failure is not None:
-            return iter([(None, outcome.failure)])
+            raise outcome.failure
         errors = outcome.errors or {}
-        return iter([(value, errors.get(i)) for i, value in enumerate(outcome.values)])
+        return (errors.get(index, value) for index, value in enumerate(outcome.values))
