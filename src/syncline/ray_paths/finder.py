@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 from collections.abc import Iterable, Sequence
@@ -119,6 +120,7 @@ def names_of(module: str) -> list[str]:
     return sorted({*_homes(relative), *below})
 
 
+@functools.cache
 def _homes(relative: str) -> dict[str, tuple[str, str]]:
     """Return the module of each name of a path, and its name there."""
     found: dict[str, tuple[str, str]] = {}
