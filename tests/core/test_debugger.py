@@ -80,6 +80,16 @@ def test_a_worker_at_a_breakpoint_is_debugged_from_another_process() -> None:
     assert "attach with `syncline debug`" in ended.stderr
 
 
+def test_set_trace_of_rays_module_stops_in_its_caller() -> None:
+    task = TASK.replace("    breakpoint()", "    util.pdb.set_trace()")
+    with run_program(
+        task.replace("import syncline", "from syncline import util\nimport syncline")
+    ) as program:
+        shown = debugged(program, b"p secret\nc\n", line=8)
+        assert "value 41" in program.wait().check().stdout
+    assert "(Pdb) 40" in shown
+
+
 def test_a_terminal_that_leaves_lets_the_worker_continue_and_quitting_ends_the_task() -> None:
     with run_program(TASK) as program:
         debugged(program, b"", leaves=True)
