@@ -1,7 +1,7 @@
 """`__del__` of user code, which may be a coroutine function.
 
-Python calls `__del__` when an object goes, but does not await it. So serve awaits it, and replaces
-it by a function that Python may call.
+Python calls `__del__` of a garbage-collected object but does not await it. Serve therefore awaits
+it, and replaces it with a function that Python may call.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _replace_async(cls: type) -> None:
 
 
 def _do_nothing(instance: Any) -> None:
-    """Stand for an async `__del__`."""
+    """Replace an async `__del__`; do nothing."""
 
 
 def _skip(cls: type, instance: Any, destructor: Any) -> None:

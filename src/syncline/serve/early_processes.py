@@ -17,7 +17,7 @@ MODULES = (
 )
 """Modules of serve's processes, in the order in which they are needed.
 
-Those that the last one imports are listed as well, because processes start between two of them.
+The imports of the last module are also listed, because processes may start between two imports.
 """
 
 

@@ -1,6 +1,6 @@
 """Options of gangs: groups of replicas that start and stop together.
 
-A gang reserves the resources of all of its replicas in one placement group, so it starts completely
+A gang reserves the resources of all of its replicas in one placement group, so it starts as a whole
 or not at all. The number of replicas is always a multiple of `gang_size`.
 """
 
@@ -60,11 +60,11 @@ class GangSchedulingConfig:
             )
 
     def check_replicas(self, num_replicas: int) -> None:
-        """Raise ValueError for a number of replicas that is no multiple of the gang size."""
+        """Raise ValueError unless the number of replicas is a multiple of the gang size."""
         self._check_multiple("num_replicas", num_replicas)
 
     def check_bounds(self, scaling: AutoscalingConfig) -> None:
-        """Raise ValueError for bounds of autoscaling that are no multiples of the gang size.
+        """Raise ValueError unless the bounds of autoscaling are multiples of the gang size.
 
         The default `min_replicas=1` and the `max_replicas=100` of `num_replicas="auto"` are
         rounded to multiples instead.

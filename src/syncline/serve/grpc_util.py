@@ -1,4 +1,4 @@
-"""What methods of a gRPC ingress receive besides messages: the context and the input stream.
+"""Arguments of gRPC ingress methods besides messages: the context and the input stream.
 
 A method with a parameter `grpc_context` gets a `RayServegRPCContext`; a method of a client or
 bidirectional stream gets a `gRPCInputStream` instead of a message.
@@ -27,7 +27,7 @@ class gRPCInputStream(AsyncIterator[T]):
     def __init__(
         self, request_iterator: AsyncIterator[T], *, cancel_event: asyncio.Event | None = None
     ) -> None:
-        """`cancel_event` is set when the client goes away."""
+        """`cancel_event` is set when the client disconnects."""
         self._messages = request_iterator
         self._cancelled = cancel_event or asyncio.Event()
         self._is_exhausted = False
@@ -45,7 +45,7 @@ class gRPCInputStream(AsyncIterator[T]):
             raise
 
     def is_cancelled(self) -> bool:
-        """Return True if the client went away, or `cancel` was called."""
+        """Return True if the client has disconnected or `cancel` was called."""
         return self._cancelled.is_set()
 
     def cancel(self) -> None:
@@ -59,7 +59,7 @@ class gRPCInputStream(AsyncIterator[T]):
 
 
 class RayServegRPCContext:
-    """Facts about a gRPC call, and the status and metadata of its answer.
+    """Information about a gRPC call, and the status and metadata of its answer.
 
     It has the methods of `grpc.ServicerContext` that do not need the connection, and can be
     pickled.
@@ -141,9 +141,9 @@ class RayServegRPCContext:
         return [*self._trailing_metadata]
 
     def set_code(self, code: grpc.StatusCode) -> None:
-        """Set the status code of the answer, also of an exception that is raised afterwards.
+        """Set the status code of the answer, or of an exception that is raised afterwards.
 
-        Raises TypeError for anything but a status code.
+        Raises TypeError if `code` is not a status code.
         """
         _code_number(code)
         self._code = code
@@ -220,5 +220,5 @@ def _code_number(code: Any) -> int:
     value = getattr(code, "value", code)
     number = value[0] if isinstance(value, tuple) else value
     if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= HIGHEST_CODE:
-        raise TypeError(f"{code!r} is no status code: give a member of `grpc.StatusCode`")
+        raise TypeError(f"{code!r} is not a status code: give a member of `grpc.StatusCode`")
     return number

@@ -69,7 +69,7 @@ class HandleOptions:
             if not isinstance(value, str):
                 raise TypeError(f"`{name}={value!r}` is a {type(value).__name__}: give text")
         if not isinstance(self.stream, bool):
-            raise TypeError(f"`stream={self.stream!r}` is no boolean: give True or False")
+            raise TypeError(f"`stream={self.stream!r}` is not a boolean: give True or False")
         if self.timeout_s is not None and not self.timeout_s > 0:
             raise ValueError(f"`timeout_s={self.timeout_s}` is not positive: give seconds or None")
         for name in ("request_serialization", "response_serialization"):
@@ -122,7 +122,7 @@ class DeploymentHandle(Generic[T]):
         return DeploymentHandle(self._id.name, self._id.app, replace(self._options, **known))
 
     def remote(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the deployment and return a `DeploymentResponse`; it may not have begun yet.
+        """Call the deployment and return a `DeploymentResponse`, possibly before the call begins.
 
         With `stream=True` the result is a `DeploymentResponseGenerator`. Responses and object
         references among the arguments (not inside them) are replaced by their values first. Raises
@@ -138,9 +138,9 @@ class DeploymentHandle(Generic[T]):
         return DeploymentResponse(call)
 
     def broadcast(self, method_name: str, *args: Any, **kwargs: Any) -> DeploymentBroadcastResponse:
-        """Call a method on every replica that runs now.
+        """Call a method on all replicas that are currently running.
 
-        The response raises DeploymentUnavailableError if there is none.
+        The response raises DeploymentUnavailableError if no replica is running.
         """
         responses: list[DeploymentResponse[Any]] = []
 
@@ -154,7 +154,7 @@ class DeploymentHandle(Generic[T]):
         return DeploymentBroadcastResponse(self._with_replicas(call_all), responses)
 
     def _with_replicas(self, action: Callable[[Link, list[str]], None]) -> HandleCall:
-        """Call `action` with the running replicas, soon; return a call that ends after it."""
+        """Schedule `action` with the running replicas; return a call that ends after it."""
         link, listing = self._new_call("")
         context = copy_context()
 

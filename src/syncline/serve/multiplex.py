@@ -1,6 +1,6 @@
-"""`@serve.multiplexed`: a replica that loads models by id and keeps the latest used ones.
+"""`@serve.multiplexed`: a replica that loads models by id and keeps the most recently used ones.
 
-Which replica gets the requests of a model is decided by the routers of the callers.
+The routers of the callers decide which replica gets the requests of a model.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def multiplexed(
     """Cache the models that an async function or method loads, by model id.
 
     The function takes a model id (a method: after `self`) and returns the model. At most
-    `max_num_models_per_replica` models stay loaded (-1: unlimited); the one that was not used for
-    the longest time is removed first, and its `__del__` is called (sync or async). Models are
-    loaded one at a time; calls for a loaded model do not wait.
+    `max_num_models_per_replica` models stay loaded (-1: unlimited); the least recently used one is
+    evicted first, and its `__del__` is called (sync or async). Models are loaded one at a time;
+    calls for a loaded model do not wait.
 
     Raises:
-        TypeError: The function is not async or takes something else, or the number is none.
+        TypeError: The function is not async or has other parameters, or the number is no integer.
         ValueError: The number is 0 or below -1. When called: the model id is empty.
     """
     limit = max_num_models_per_replica
@@ -49,8 +49,7 @@ def multiplexed(
         raise TypeError(f"`max_num_models_per_replica` got {limit!r}: give a whole number")
     if limit != -1 and limit < 1:
         raise ValueError(
-            f"`max_num_models_per_replica={limit}` is impossible: give at least 1, or -1 for any "
-            f"number"
+            f"`max_num_models_per_replica={limit}` is invalid: give at least 1, or -1 for no limit"
         )
     decorate = functools.partial(_decorated, limit=limit)
     return decorate if function is None else decorate(function)
@@ -90,7 +89,7 @@ class ModelCache:
         self._unloads = 0
 
     async def get(self, model_id: str) -> Any:
-        """Return the model, which is loaded if need be; raises the error of the load."""
+        """Return the model; load it if necessary. Raises the error of the load."""
         if model_id in self._models:
             self._models.move_to_end(model_id)
             return self._models[model_id]

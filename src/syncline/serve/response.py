@@ -308,7 +308,7 @@ class DeploymentResponse(_Response, Generic[R]):
         if not self._call.wait(timeout_s):
             raise TimeoutError(
                 f"the call of `{self._call.method}` of {self._call.deployment} has no result after "
-                f"{timeout_s} s; it goes on: call `cancel()` to end it"
+                f"{timeout_s} s and continues: call `cancel()` to end it"
             )
         value: R = self._call.value()
         return value

@@ -698,7 +698,7 @@ def test_other_proxy_options_are_ignored_with_a_warning():
     world.run(0.1)
     before = list(world.proxies)
     other = m.StartProxies(location="HeadOnly", http=_http(port=1234))
-    assert "other HTTP options" in world.machine.proxies.conflict(other)
+    assert "different HTTP options" in world.machine.proxies.conflict(other)
     world.handle(other)
     assert list(world.proxies) == before
     world.handle(replace(other, replace=True))

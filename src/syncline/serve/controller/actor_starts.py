@@ -1,4 +1,4 @@
-"""From instructions to the actors of replicas and proxies: options, placement groups. Pure."""
+"""Builds the actors of replicas and proxies from instructions: options, placement groups. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROXY = "SERVE_PROXY::"
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """What the processes of serve share."""
+    """Settings shared by all processes of serve."""
 
     directory: str
     """Directory of the sockets."""

@@ -1,8 +1,8 @@
 """`ServeActors`: creates and ends the actors of replicas and proxies, through `core.api`.
 
-Calls of the engine may wait for other machines, so that all of them run in one thread, in order;
-results come back to the event loop. An actor's `run` call ends with its process or after its work;
-a controller that restarted attaches to the actors by their names.
+Calls of the engine may wait for other machines, so they all run in order in one thread, which posts
+results to the event loop. An actor's `run` call ends with its process or after its work. A
+restarted controller attaches to the actors by name.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ActorEvents(Protocol):
         """The actor can never start."""
 
     def on_actor_ended(self, name: str, cause: str) -> None:
-        """The process is gone; `cause` is empty after an orderly end."""
+        """The process has ended; `cause` is empty after an orderly exit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class ActorStart:
     config: object
     """Argument of `run`."""
     group: GroupStart | None = None
-    """Placement group of the actor, and perhaps of others; None: it runs in none."""
+    """Placement group of the actor, possibly shared; None: no placement group."""
     bundle: int = 0
     """Index of its bundle in the group."""
 
@@ -72,7 +72,7 @@ class ActorStart:
 class _Actor:
     handle: ActorHandle | None = None
     group: str | None = None
-    """Name of its placement group, which others may share; None: it has none."""
+    """Name of its placement group, possibly shared; None: no placement group."""
     is_ended: bool = False
     killed: bool = field(default=False)
 
@@ -95,7 +95,7 @@ class ServeActors:
         self._thread.submit(self._guarded, partial(self._create, start, actor))
 
     def attach(self, name: str, group: str | None = None) -> None:
-        """Watch an actor that an earlier controller created; it may be gone.
+        """Watch an actor that an earlier controller created; it may have ended.
 
         `group` is the name of its placement group.
         """
@@ -113,7 +113,7 @@ class ServeActors:
         """Kill actors whose names begin with `prefix`, except watched and `known` ones."""
 
         def kill(name: str) -> None:
-            logger.warning("Actor %s is killed: the controller does not know it.", name)
+            logger.warning("Killing actor %s, which is unknown to the controller.", name)
             kill_actor(get_actor(name, NAMESPACE))
 
         self._find_unknown(prefix, kill, known)
@@ -290,7 +290,7 @@ class ServeActors:
         self._events.on_actor_ended(name, cause)
 
     def _forget(self, name: str, actor: _Actor) -> None:
-        """Forget an actor, and remove its placement group unless another one is left in it."""
+        """Remove an actor, and its placement group if no other actor uses it."""
         actor.is_ended = True
         self._actors.pop(name, None)
         group = actor.group

@@ -1,7 +1,7 @@
 """State of one application: its deployments, its route, and its status. Pure.
 
-The route moves to another ingress deployment once that one serves. Deployments that a new target
-no longer has are deleted once all others have reached the target.
+The route moves to a new ingress deployment once that serves. Deployments that are missing in a new
+target are deleted once all others have reached the target.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class ApplicationState:
         )
 
     def follow_policy(self) -> None:
-        """Let the policy of the application decide about replicas, if it has one."""
+        """Let the policy of the application, if any, decide about replicas."""
         decides = self.target.autoscaling_policy is not None and not self.is_deleting
         for deployment in self.deployments.values():
             deployment.scaling.let_application_decide(decides)
@@ -140,7 +140,7 @@ class ApplicationState:
             self.published = wanted
 
     def scale(self) -> None:
-        """Ask the policy of the application for the numbers of replicas."""
+        """Compute the numbers of replicas with the policy of the application."""
         assert self.target.autoscaling_policy is not None
         self._step.after("scale_app", self.name, CUSTOM_INTERVAL_S)
         ids = {each.id: [r.id for r in each.serving()] for each in self.deployments.values()}

@@ -1,15 +1,15 @@
-"""The autoscaler of one deployment: from its load over time to its number of replicas. Pure.
+"""The autoscaler of one deployment, which derives the number of replicas from its load. Pure.
 
     desired = aggregate(queued + ongoing calls over look_back_period_s) / target_ongoing_requests
 
-- A call counts once, from when a caller queues it until its answer, streams included.
-- The window begins with the deployment at the earliest. For scaling up it also begins after idle
-  time, so that a burst is seen immediately; for scaling down it does not.
+- A call counts once, from the time a caller queues it until its answer, including streams.
+- The window never begins before the deployment. For scaling up it also begins after idle time, so
+  that a burst is seen immediately; for scaling down it does not.
 - Scale up to the minimum desired during `upscale_delay_s`, down to the maximum desired during
-  `downscale_delay_s`. Scale down that long after the last scale up at the earliest.
-- A factor applies to the step; the next step in this direction then waits for the delay again.
-- From zero, a call starts replicas immediately. To zero only from one, after
-  `downscale_to_zero_delay_s`.
+  `downscale_delay_s`, but not earlier than this delay after the last scale-up.
+- A factor applies to the step; the next step in the same direction waits for the delay again.
+- From zero, a call starts replicas immediately. Scaling to zero is possible only from one replica,
+  after `downscale_to_zero_delay_s`.
 - With gangs, the number is rounded up to whole gangs, and "one" is one gang.
 
 A custom policy replaces the formula of `desired`; the other rules apply to its result.
@@ -31,7 +31,7 @@ INTERVAL_S = 0.05
 """Seconds between decisions while there is load."""
 CUSTOM_INTERVAL_S = 1.0
 """Seconds between calls of a custom policy."""
-_ROUNDING = 1e-6  # a mean of exactly 2 targets is 2 replicas, in spite of rounding errors
+_ROUNDING = 1e-6  # a mean of exactly 2 targets gives 2 replicas despite rounding errors
 
 Policy = Callable[[AutoscalingContext], tuple[float, Mapping[str, Any]]]
 
@@ -43,7 +43,7 @@ class Decision:
     before: int
     after: int
     desired: float
-    """Replicas by the policy, before delays, factors and bounds."""
+    """Replicas desired by the policy, before delays, factors and bounds."""
     load: float
     """Aggregated calls, queued and ongoing."""
     queued: int
@@ -68,8 +68,8 @@ class Autoscaler:
         config: Options of autoscaling.
         policy: A custom policy; None for the default formula.
         now: Time of creation, on the clock of all later calls.
-        current: Replicas that are wanted at first.
-        gang_size: Replicas of a gang; the number of replicas is a multiple of it.
+        current: Initial number of replicas.
+        gang_size: Size of a gang; the number of replicas is a multiple of it.
     """
 
     def __init__(
@@ -120,12 +120,12 @@ class Autoscaler:
         return INTERVAL_S if self.policy is None else CUSTOM_INTERVAL_S
 
     def record(self, now: float, *, queued: int, ongoing: int) -> None:
-        """Note the calls of all callers, which hold until the next record."""
+        """Record the calls of all callers, which are valid until the next record."""
         self._load.record(now, queued + ongoing)
         self._queued.record(now, queued)
 
     def record_stats(self, replica_id: str, stats: Mapping[str, float]) -> None:
-        """Note the result of `record_autoscaling_stats` of a replica."""
+        """Record the result of `record_autoscaling_stats` of a replica."""
         self._stats[replica_id] = stats
 
     def due_at(self, now: float) -> float | None:
@@ -137,7 +137,7 @@ class Autoscaler:
         return max(now, self._decided_at + self.interval_s, self._load.settled_at())
 
     def context(self, now: float, replicas: Sequence[str]) -> AutoscalingContext:
-        """Return the facts for a custom policy; `replicas` are the running ones."""
+        """Return the context for a custom policy; `replicas` are the running ones."""
         config, how = self.config, self.config.aggregation_function
         for gone in set(self._stats).difference(replicas):
             del self._stats[gone]
@@ -189,7 +189,7 @@ class Autoscaler:
     def decide_by(
         self, now: float, desired: float, state: Mapping[str, Any] | None, running: int
     ) -> Decision | None:
-        """Return the change that the result of a custom policy leads to."""
+        """Return the change that follows from the result of a custom policy."""
         if state is not None:
             self._policy_state = dict(state)
         if self.current == 0 and desired > 0:
@@ -240,7 +240,7 @@ class Autoscaler:
         stepped = _ceil(current + delta * (1.0 if factor is None else factor))
         size = self._gang_size
         if whole_gangs(stepped, size) == current and whole_gangs(_ceil(desired), size) < current:
-            stepped = current - size  # a small factor must not keep too many replicas for ever
+            stepped = current - size  # a small factor must not keep too many replicas forever
         return stepped
 
     def _bounded(self, count: int) -> int:

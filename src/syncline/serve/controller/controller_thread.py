@@ -38,13 +38,13 @@ class ControllerThread:
         self._started.result(START_S)
 
     def address(self) -> tuple[Address, bytes]:
-        """Return where the controller listens, and the key of the session."""
+        """Return the address of the controller and the key of the session."""
         if not self._thread.is_alive():
             raise RuntimeError("the event loop of the controller has ended")
         return self._started.result(START_S)
 
     def close(self) -> None:
-        """Stop to listen, and remove the files of the session."""
+        """Stop listening, and remove the files of the session."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(START_S)
@@ -81,7 +81,7 @@ def start_recorder(directory: Path) -> ServeRecorder | None:
         recorder = ServeRecorder(record_path(str(directory)))
         recorder.start()
     except OSError as error:
-        logger.warning("Serve runs without a record, which cannot be written: %s", error)
+        logger.warning("Serve runs without a record because it cannot be written: %s", error)
         return None
     return recorder
 

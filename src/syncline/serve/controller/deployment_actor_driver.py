@@ -1,8 +1,8 @@
 """`DeploymentActorDriver`: creates, watches and ends the actors of deployments, through `core.api`.
 
 The controller imports no user code: a task in the deployment's environment unpickles the class,
-creates the actor, which is detached, and waits for its constructor. Then the actor is asked every
-second whether it lives; the call waits behind the actor's own ones and fails when the actor dies.
+creates the detached actor, and waits for its constructor. Then the actor is pinged every second;
+pings are queued behind the actor's other calls and fail when the actor dies.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from syncline.serve.controller.process import NAMESPACE
 from syncline.serve.wire.deployment_actor_names import PREFIX
 
 PING_S = 1.0
-"""Seconds between two questions whether an actor lives."""
+"""Seconds between pings of an actor."""
 
 DeploymentActorEvent = (
     DeploymentActorReady | DeploymentActorFailed | DeploymentActorInspected | DeploymentActorEnded
@@ -56,7 +56,7 @@ def create_actor(name: str, packed: bytes, options: Mapping[str, Any]) -> tuple[
         options: Options of the actor.
 
     Returns:
-        The traceback of a failure, empty if there was none, and whether no attempt can succeed.
+        The traceback of a failure, or an empty text; and True if no attempt can succeed.
     """
     try:
         cls, args, kwargs = serialization.unpack(packed)
@@ -109,7 +109,7 @@ class DeploymentActorDriver:
         self._actors.submit(partial(self._submit_creation, step, entry))
 
     def attach(self, name: str) -> None:
-        """Watch an actor that an earlier controller created; it may be gone."""
+        """Watch an actor that an earlier controller created; it may have ended."""
         entry = self._entries[name] = _Entry()
         self._actors.submit(partial(self._find, name, entry))
 
@@ -123,7 +123,7 @@ class DeploymentActorDriver:
         self._actors.submit(partial(self._kill, name, entry))
 
     def inspect(self, step: InspectDeploymentActor) -> None:
-        """Find out whether an actor waits for resources; `DeploymentActorInspected` follows."""
+        """Check if an actor waits for resources; `DeploymentActorInspected` follows."""
 
         def look() -> DeploymentActorInspected:
             free = available_resources()
@@ -185,11 +185,11 @@ class DeploymentActorDriver:
             try:
                 actor = get_actor(name, NAMESPACE)
             except ValueError:
-                return  # it is killed once it was created
+                return  # it is killed after its creation
             kill_actor(actor)  # the task that created it notices
             return
         kill_actor(entry.handle)
-        self._ping(name, entry)  # fails now, and not a second later
+        self._ping(name, entry)  # fails immediately instead of a second later
 
     # -- callbacks of the engine, on any of its threads
 
@@ -222,7 +222,7 @@ class DeploymentActorDriver:
             self._actors.submit(partial(self._ping, name, entry))
 
     def _failed(self, name: str, entry: _Entry, reason: str, is_final: bool) -> None:
-        self._actors.submit(partial(self._kill, name, entry))  # the task may have died alone
+        self._actors.submit(partial(self._kill, name, entry))  # the actor may outlive its task
         self._forget(name, entry)
         self._handle(DeploymentActorFailed(actor_id=name, reason=reason, is_final=is_final))
 

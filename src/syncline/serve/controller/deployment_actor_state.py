@@ -5,9 +5,9 @@
        +----------+-----------+        it failed or died: another attempt follows after a pause
     STARTING, RUNNING -> STOPPING -> (forgotten)
 
-The actors belong to a code version, of which their configuration is a part. An update with other
-actors starts them beside the old ones, and the old ones end with the last replica that uses them.
-If the resources do not suffice for both, the old replicas and their actors end first.
+The actors belong to a code version, which includes their configuration. An update with different
+actors starts them in parallel to the old ones, which end with the last replica that uses them. If
+the resources do not suffice for both, the old replicas and their actors end first.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ TRANSITIONS: TransitionTable[ActorState] = {
 
 @dataclass(slots=True, eq=False)
 class DeploymentActor:
-    """One actor until its process is gone and not wanted any more."""
+    """One actor until its process has ended and it is no longer needed."""
 
     id: str
     """Its name in serve's namespace."""
@@ -71,9 +71,9 @@ class DeploymentActor:
     runtime_env: object = None
     """Runtime environment of the deployment, which the actor inherits."""
     failures: int = 0
-    """Failed starts and early deaths since it lived longer."""
+    """Number of consecutive failed starts and early deaths."""
     start_after: float = 0.0
-    """Time before which no start is tried."""
+    """Time of the next start at the earliest."""
     ready_at: float | None = None
     error: str = ""
     """Reason why it does not run."""
@@ -85,7 +85,7 @@ class DeploymentActor:
         self.resume(_S.WAITING)
 
     def resume(self, state: ActorState) -> None:
-        """Begin in a state."""
+        """Enter the initial state."""
         self.lifecycle = Lifecycle(f"deployment actor {self.id}", TRANSITIONS, state)
 
     @property
@@ -118,7 +118,7 @@ class DeploymentActors:
         """Start missing actors, and end the actors that no replica uses.
 
         Args:
-            active: Target of the replicas to start; None if none are started any more.
+            active: Target of the replicas to start; None if no more replicas are started.
             running: Code versions of replicas that are not being stopped.
             used: Code versions of all replicas.
         """
@@ -147,7 +147,7 @@ class DeploymentActors:
         )
 
     def trouble(self, target: DeploymentTarget) -> str:
-        """Return why actors of a target do not run; empty if none has failed."""
+        """Return the reason why actors of a target do not run; empty if none has failed."""
         return "; ".join(
             f"deployment actor {actor.config.name!r} does not run: {actor.error}"
             for actor in self.by_id.values()
@@ -219,7 +219,7 @@ class DeploymentActors:
         self._step.after("actor_slow", actor.id, SLOW_START_S)
 
     def on_inspected(self, actor: DeploymentActor, event: DeploymentActorInspected) -> None:
-        """Note why the start takes long."""
+        """Record the reason for a slow start."""
         if actor.state is not _S.STARTING:
             return
         before = actor.error

@@ -3,7 +3,7 @@
 `rollout.plan` decides which replicas start and stop; `replica_set` follows each of them.
 
 If starts of a new version fail too often, the rollout stops: the version `has_failed`, replicas of
-the previous one stay, and missing ones are started of the previous one.
+the previous version are kept, and missing replicas are started with the previous version.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class DeploymentState(ReplicaSet):
         self.version = Version(number=1, config_number=1, target=target)
         """The version that was deployed last."""
         self.previous: Version | None = None
-        """The last complete version before it; None once this one is complete."""
+        """The last complete version before it; None once the current version is complete."""
         self.is_deploying = True
         """True until the last target is reached."""
         self.is_deleted = False
@@ -121,7 +121,7 @@ class DeploymentState(ReplicaSet):
         self._follow_actors()
 
     def _follow_actors(self) -> None:
-        """Start the actors of the active version, and end those that no replica uses."""
+        """Start the actors of the active version, and end unused actors."""
         active = self.active
         is_given_up = self.is_deleted or (active.has_failed and not active.was_complete)
         if not self.actors.by_id and (is_given_up or not active.target.config.deployment_actors):
@@ -157,13 +157,13 @@ class DeploymentState(ReplicaSet):
             )
 
     def _on_actor_failure(self, code_version: str, reason: str, is_final: bool) -> None:
-        """Treat the failed start of an actor as the one of a replica."""
+        """Treat the failed start of an actor like that of a replica."""
         version = self.active
         if version.target.code_version == code_version:
             self._count_failure(version, None, reason, is_final=is_final)
 
     def _take_steps(self) -> bool:
-        """Execute a plan; return True if another one may follow."""
+        """Execute a plan; return True if another plan may follow."""
         active = self.active
         config = active.target.config
         self._make_room_for_actors()
@@ -215,13 +215,13 @@ class DeploymentState(ReplicaSet):
             self._step.record(
                 "no_room",
                 f"Deployment {self.id}: the resources do not suffice for an old and a new replica "
-                f"at the same time, so one after the other is replaced, the old one first.",
+                f"at the same time, so replicas are replaced one by one, the old one first.",
                 deployment=self.id,
                 level="warning",
             )
 
     def _must_make_room(self) -> bool:
-        """Return True if a start waits that draining an old replica may let proceed."""
+        """Return True if draining an old replica may unblock a waiting start."""
         if self.room.is_enough:
             return False
         if any(each.state is ReplicaState.DRAINING for each in self.replicas.values()):

@@ -61,7 +61,7 @@ def status(deployment: DeploymentState) -> DeploymentStatus:
 
 
 def actor_trouble(deployment: DeploymentState) -> str:
-    """Return why actors that the replicas need do not run; empty if they do."""
+    """Return the reason why required actors do not run, or an empty text."""
     return deployment.actors.trouble(deployment.active.target)
 
 

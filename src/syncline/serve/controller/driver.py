@@ -1,9 +1,9 @@
 """`Controller`: the driver of the state machine, on one event loop.
 
-It turns messages, ends of processes and time into events, and executes the instructions: it creates
-and ends actors, sends messages, publishes the routing table, and saves snapshots. A snapshot is
-stored before the instructions that follow from its state are executed, so that a controller that
-restarts knows all processes that exist and every target that a program was told is set.
+It converts messages, ends of processes and time to events, and executes the instructions: it
+creates and ends actors, sends messages, publishes the routing table, and saves snapshots. A
+snapshot is stored before the instructions that follow from its state are executed, so that a
+restarted controller knows all existing processes and every target confirmed to a program.
 """
 
 from __future__ import annotations
@@ -56,22 +56,22 @@ from syncline.serve.wire.values import pack_failure
 logger = logging.getLogger("syncline.serve")
 
 DRAIN_PROXY_S = 30.0
-"""Seconds that a stopping proxy has for its requests."""
+"""Seconds for a stopping proxy to finish its requests."""
 NODES_S = 5.0
-"""Seconds between two looks at the nodes of a cluster."""
+"""Seconds between queries of the nodes of a cluster."""
 DETAILS_S = 1.0
-"""Seconds between two records of the state."""
+"""Seconds between records of the state."""
 SAVE_SHARE = 0.5
-"""Largest share of the time that snapshots may take; events wait for the next one together."""
+"""Maximum fraction of the time for snapshots; events are batched until the next one."""
 SWEEP_S = 5.0
-"""Seconds from the end of a connection until the files of its process are removed if it is dead.
+"""Seconds between the end of a connection and the removal of the files of its dead process.
 
-Until then its peers read what it has sent.
+Until then its peers can read the values that it has sent.
 """
 SAVE_AGAIN_S = 1.0
-"""Seconds until the next attempt after a snapshot could not be stored."""
+"""Seconds before storing a failed snapshot is retried."""
 DRAIN_UNKNOWN_S = 20.0
-"""Seconds that an unknown replica has for its calls."""
+"""Seconds for an unknown replica to finish its calls."""
 RECENT_EVENTS = 500
 _LEVELS = {"debug": logging.DEBUG, "info": logging.DEBUG, "warning": logging.WARNING}
 
@@ -215,14 +215,14 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
         return address
 
     def _record_details(self, recorder: Recorder) -> None:
-        """Record the state, now and every second in which something happened."""
+        """Record the state now and in every second with a change."""
         if self._has_changed:
             self._has_changed = False
             recorder.details(views.serve_details(self._machine, now=self._clock(), events=()))
         self._loop.call_later(DETAILS_S, self._record_details, recorder)
 
     def _attach(self, new: set[str]) -> None:
-        """Watch the actors of the controller before; `new` ones are not started yet."""
+        """Watch the actors of the previous controller; `new` ones are not started yet."""
         for deployment in self._machine.deployments():
             for replica in deployment.replicas.values():
                 if replica.id not in new:
@@ -241,11 +241,11 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
             self._actors.find_unknown(prefix, self._stop_unknown)
 
     def _stop_unknown(self, name: str) -> None:
-        """Let a process finish its calls that is in no snapshot, because one could not be stored.
+        """Drain a process that is missing in the snapshot because storing it had failed.
 
         Callers may have its address until they get the routing table of this controller.
         """
-        logger.warning("Actor %s is stopped: the controller does not know it.", name)
+        logger.warning("Stopping actor %s, which is unknown to the controller.", name)
         is_replica = name.startswith(REPLICA)
         timeout_s = DRAIN_UNKNOWN_S if is_replica else DRAIN_PROXY_S
         message = m.Drain(timeout_s=timeout_s) if is_replica else m.DrainProxy(timeout_s=timeout_s)
@@ -280,7 +280,7 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
         return peer
 
     def on_disconnected(self, peer: Peer) -> None:
-        """Forget a process."""
+        """Remove a process."""
         self._peers.pop(peer.name, None)
         if self._processes.get(peer.hello.id) is peer:
             del self._processes[peer.hello.id]
@@ -368,9 +368,9 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
         self._plan_wake()
 
     def handle(self, event: Event) -> None:
-        """Handle an event at the end of this turn of the loop, with the others of the turn.
+        """Handle an event together with the others at the end of this loop iteration.
 
-        After a snapshot that took long it is handled later, with all that arrive meanwhile.
+        After a slow snapshot it is handled later, together with all events until then.
         """
         try:
             self._machine.note(event, self._clock())
@@ -477,7 +477,7 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
 
     @property
     def address(self) -> Address:
-        """Where the controller listens."""
+        """Address of the controller."""
         assert self._listener.address is not None
         return self._listener.address
 
@@ -584,7 +584,7 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
 
     @on(e.StatusChanged)
     def _status_changed(self, step: e.StatusChanged) -> None:
-        pass  # requests that wait are checked after the instructions
+        pass  # waiting requests are checked after the instructions
 
     # -- snapshots
 
@@ -604,8 +604,8 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
         except OSError as error:
             if not self._is_unsaved:
                 logger.error(
-                    "The state of serve cannot be stored, so that a controller that restarts would "
-                    "continue from an earlier one: %s",
+                    "The state of serve cannot be stored, so a restarted controller would continue "
+                    "from an earlier one: %s",
                     error,
                 )
             self._is_unsaved = True

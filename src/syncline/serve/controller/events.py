@@ -213,7 +213,7 @@ class SendToReplica(Message):
 
 
 class DrainReplica(Message):
-    """Tell a replica, which no router knows any more, to finish its calls and exit."""
+    """Drain a replica that has been removed from all routers: finish its calls and exit."""
 
     replica_id: str
     timeout_s: float
@@ -227,7 +227,7 @@ class KillReplica(Message):
 
 
 class InspectStart(Message):
-    """Find out why a start takes long; answered by `StartInspected`."""
+    """Inspect a slow start; answered by `StartInspected`."""
 
     replica_id: str
     kind: Literal["waits", "runs"]
@@ -268,11 +268,11 @@ class StartDeploymentActor(Message):
     """Its name in serve's namespace."""
     config: DeploymentActorConfig
     runtime_env: Any
-    """Environment of the deployment, for actors without an own one; None or empty: none."""
+    """Default environment, from the deployment; None or empty: none."""
 
 
 class InspectDeploymentActor(Message):
-    """Find out why a start takes long; answered by `DeploymentActorInspected`."""
+    """Inspect a slow start; answered by `DeploymentActorInspected`."""
 
     actor_id: str
     needed: Mapping[str, float]
@@ -286,7 +286,7 @@ class KillDeploymentActor(Message):
 
 
 class RecordEvent(Message):
-    """Note something in the record of the session."""
+    """Write an event to the record of the session."""
 
     kind: str
     """Machine-readable kind, such as "replica_started"."""

@@ -1,7 +1,7 @@
 """`ListeningSockets`: the controller's HTTP socket, passed to the proxies of its node.
 
-The controller holds the socket while proxies come and go, so that clients wait in the system's
-queue instead of being refused. After a restart of the controller, a proxy still has it: the new
+The controller holds the socket while proxies restart, so that clients wait in the system's queue
+instead of being refused. After a restart of the controller, the proxies still hold it: the new
 controller binds the address again only if no proxy runs.
 """
 
@@ -20,7 +20,7 @@ logger = logging.getLogger("syncline.serve")
 
 
 class ListeningSockets:
-    """Holds the listening socket, and passes it at a Unix socket.
+    """Holds the listening socket, and passes it on through a Unix socket.
 
     Args:
         path: Unix socket for proxies.
@@ -45,7 +45,7 @@ class ListeningSockets:
             self._serve()
 
     def close_listening(self) -> None:
-        """Stop to listen; proxies that have the socket continue."""
+        """Stop listening; proxies that hold the socket continue."""
         if self._listening is not None:
             self._listening.close()
             self._listening, self._address = None, None
@@ -82,7 +82,7 @@ class ListeningSockets:
             return
         with connection:
             if host.peer(connection).uid != os.getuid():
-                logger.warning("Another user asked for the listening socket.")
+                logger.warning("Another user requested the listening socket.")
                 return
             try:
                 if self._listening is None:
@@ -90,7 +90,7 @@ class ListeningSockets:
                 else:
                     send_listening_socket(connection, self._listening)
             except OSError as error:
-                logger.warning("A proxy did not take the listening socket: %s", error)
+                logger.warning("A proxy did not accept the listening socket: %s", error)
 
 
 def _unlink(path: str) -> None:

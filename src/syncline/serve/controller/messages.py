@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class DeploymentTarget:
-    """A deployment as a program wants it."""
+    """Target of a deployment, set by a program."""
 
     name: str
     func_or_class: bytes
@@ -64,7 +64,7 @@ class DeploymentTarget:
 
 @dataclass(frozen=True, kw_only=True)
 class ApplicationTarget:
-    """An application as a program wants it."""
+    """Target of an application, set by a program."""
 
     name: str
     deployments: tuple[DeploymentTarget, ...]
@@ -199,8 +199,8 @@ class Subscribe(Message):
 class Acknowledge(Message):
     """The router of the subscriber applied all updates up to `version`.
 
-    From then on the subscriber sends no new call to a replica that the table no longer has. A
-    removed replica is told to drain once all subscribers have acknowledged or disconnected.
+    From then on the subscriber sends no new calls to replicas that were removed from the table. A
+    removed replica is drained once all subscribers have acknowledged or disconnected.
     """
 
     version: int
@@ -341,7 +341,7 @@ class GetDetails(Message):
 
 
 class ReplicaDetails(Message):
-    """A replica as the dashboard shows it."""
+    """State of a replica for the dashboard."""
 
     replica_id: str
     state: str
@@ -360,7 +360,7 @@ class ReplicaDetails(Message):
 
 
 class DeploymentDetails(Message):
-    """A deployment as the dashboard shows it."""
+    """State of a deployment for the dashboard."""
 
     id: DeploymentId
     target_replicas: int
@@ -372,7 +372,7 @@ class DeploymentDetails(Message):
 
 
 class ServeDetails(Message):
-    """Everything the controller knows, for the dashboard and `serve status -v`."""
+    """The complete state of the controller, for the dashboard and `serve status -v`."""
 
     status: Any
     """The `schema.ServeStatus`."""
@@ -388,7 +388,7 @@ class ServeDetails(Message):
 
 
 class GetRecordPath(Message):
-    """Replied by the run directory that the controller writes; empty if it writes none."""
+    """Replied by the run directory that the controller writes; empty without a record."""
 
 
 class GetStack(Message):

@@ -40,7 +40,7 @@ class ServeController:
         self._runner.start()
 
     def address(self) -> tuple[Address, bytes]:
-        """Return where the controller listens, and the key of the session."""
+        """Return the address of the controller and the key of the session."""
         return self._runner.address()
 
     def ping(self) -> None:
@@ -48,25 +48,25 @@ class ServeController:
         self._runner.address()
 
     def close(self) -> None:
-        """Stop to listen, and remove the files of the session."""
+        """Stop listening, and remove the files of the session."""
         self._runner.close()
 
 
 class ControllerRunner(Protocol):
-    """What `controller_thread.ControllerThread` does."""
+    """Interface of `controller_thread.ControllerThread`."""
 
     def start(self) -> None:
         """Start, and wait until the controller listens."""
 
     def address(self) -> tuple[Address, bytes]:
-        """Return where the controller listens, and the key of the session."""
+        """Return the address of the controller and the key of the session."""
 
     def close(self) -> None:
         """Stop, and remove the files."""
 
 
 def start_controller() -> ActorHandle:
-    """Return the handle of the controller, which is started if it does not run."""
+    """Return the handle of the controller; start it if it is not running."""
     return remote(ServeController).options(**_OPTIONS).remote()
 
 
@@ -79,9 +79,9 @@ def find_controller() -> ActorHandle | None:
 
 
 def stop_controller(controller: ActorHandle) -> None:
-    """End the controller; send it `messages.Shutdown` before.
+    """Stop the controller; send it `messages.Shutdown` first.
 
-    Does nothing if it is gone.
+    Does nothing if it has already ended.
     """
     try:
         get(controller.close.remote(), timeout=CLOSE_S)

@@ -1,4 +1,4 @@
-"""The proxies: one on each node that needs one, restarted when it ends. Pure."""
+"""The proxies: one on each node that needs it, restarted when it ends. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from syncline.serve.controller.step import Step
 from syncline.serve.proxy_options import ProxyLocation
 
 FREE_RESTARTS = 3
-"""Restarts in a row without a pause."""
+"""Consecutive restarts without a pause."""
 BACKOFF_S = 0.2
 BACKOFF_MAX_S = 10.0
 KILL_S = 35.0
@@ -23,7 +23,7 @@ ProxyStateName = Literal["STARTING", "HEALTHY", "UNHEALTHY", "DRAINING"]
 
 @dataclass(slots=True, eq=False)
 class Proxy:
-    """One proxy until its process is gone."""
+    """One proxy until its process has ended."""
 
     id: str
     node_id: str
@@ -59,11 +59,11 @@ class ProxyFleet:
         return options is not None and options.location != ProxyLocation.Disabled.value
 
     def conflict(self, options: StartProxies) -> str | None:
-        """Return a warning if proxies run with other options, which then stay."""
+        """Return a warning if proxies already run with different options, which are kept."""
         if self.options is None or options.replace or _same(options, self.options):
             return None
         return (
-            "Serve already runs with other HTTP options, which stay in effect: call "
+            "Serve already runs with different HTTP options, which stay in effect: call "
             "`serve.shutdown()` before `serve.start(...)` to change them."
         )
 
@@ -152,7 +152,7 @@ class ProxyFleet:
         )
 
     def on_failed(self, event: ProxyFailed) -> None:
-        """A proxy cannot start. If none ever listened, give up, so that other options may work."""
+        """A proxy cannot start. If none has ever listened, give up, to allow other options."""
         proxy = self.proxies.get(event.proxy_id)
         if proxy is None:
             return

@@ -4,9 +4,9 @@
         |          |            |             |
         +----------+------------+-------------+--> DRAINING -> STOPPED
 
-A replica drains in steps: the table is published without it; all subscribers acknowledge; it is
-told to finish; its process ends. Failed starts and crashes are counted by version and delay the
-next start.
+A replica drains in steps: the table is published without it; all subscribers acknowledge; it gets
+the request to finish; its process ends. Failed starts and crashes are counted by version and delay
+the next start.
 
 Replicas of a gang serve once all of them are ready. If one of them fails, the others are stopped;
 when they drain, they exit together, after the last call of all of them.
@@ -38,11 +38,11 @@ from syncline.serve.controller.step import DeadlineKind, Step, backoff_s
 from syncline.serve.wire.routes import DeploymentId, ReplicaRoute
 
 WAIT_S = 1.0
-"""Seconds after which a start without a process may be waiting for resources."""
+"""Seconds after which a start without a process is assumed to wait for resources."""
 NEXT_WAIT_S = 0.2
 """The same while the nodes have no room for more replicas than wanted."""
 INSPECT_WAIT_S = 10.0
-"""Seconds between two looks at the resources that a start waits for."""
+"""Seconds between checks of the resources that a start waits for."""
 SLOW_START_S = 30.0
 """Seconds after which the constructor's stack is shown."""
 INSPECT_SLOW_S = 60.0
@@ -55,11 +55,11 @@ EXIT_S = 5.0
 RECOVER_S = 30.0
 """Seconds for a replica to connect again after a restart of the controller."""
 HEALTH_FAILURES = 3
-"""Failed health checks in a row that end a replica."""
+"""Consecutive failed health checks after which a replica is replaced."""
 SHORT_LIFE_S = 10.0
-"""A replica that dies earlier after its start counts as a crash."""
+"""Seconds after its start within which the death of a replica counts as a crash."""
 FREE_CRASHES = 2
-"""Crashes in a row before restarts are delayed."""
+"""Consecutive crashes before restarts are delayed."""
 GANG = "SERVE_GANG::"
 """Prefix of the names of placement groups of gangs."""
 
@@ -186,7 +186,7 @@ class ReplicaSet:
         self._end_siblings(replica, "can never start")
 
     def on_inspected(self, replica: Replica, event: StartInspected) -> None:
-        """Note why a start takes long."""
+        """Record the reason for a slow start."""
         if replica.state is not _S.STARTING:
             return
         seconds = round(self._step.now - replica.created_at)

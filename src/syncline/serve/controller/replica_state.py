@@ -75,7 +75,7 @@ def needs_new_processes(before: DeploymentTarget, after: DeploymentTarget) -> bo
 
 @dataclass(slots=True, eq=False)
 class Version:
-    """Code, options and user configuration of replicas, and the luck that they had."""
+    """Code, options and user configuration of replicas, and their failures."""
 
     number: int
     """Replicas of another number need other processes."""
@@ -83,11 +83,11 @@ class Version:
     """Replicas of the same number and another config number need a `Reconfigure`."""
     target: DeploymentTarget
     failures: int = 0
-    """Starts that failed since the last one that succeeded."""
+    """Number of failed starts since the last success."""
     crashes: int = 0
-    """Replicas that died soon after their start, since one lived longer."""
+    """Number of consecutive replicas that died soon after their start."""
     start_after: float = 0.0
-    """Time before which no other start is tried."""
+    """Time of the next start at the earliest."""
     error: str = ""
     """Reason of the last failure."""
     has_failed: bool = False
@@ -134,7 +134,7 @@ class Gang:
 
 @dataclass(slots=True, eq=False)
 class Replica:
-    """One replica until its process is gone."""
+    """One replica until its process has ended."""
 
     id: str
     version: Version
@@ -142,25 +142,25 @@ class Replica:
     world_size: int
     created_at: float
     gang: Gang | None = None
-    """The replicas that it starts and stops with; None if it is on its own."""
+    """The gang that it starts and stops with; None without gangs."""
     is_restored: bool = False
-    """True if a controller that ended since then started it."""
+    """True if an earlier controller started it."""
     lifecycle: Lifecycle[ReplicaState] = field(init=False)
     is_placed: bool = False
     """True once its process exists."""
     route: ReplicaRoute | None = None
-    """Where it listens; None before it is ready."""
+    """Its address; None before it is ready."""
     pid: int | None = None
     node_id: str | None = None
     constructor_s: float | None = None
     ready_at: float | None = None
     retired: str = ""
-    """Reason why another replica takes its place first; empty if it may stay."""
+    """Reason why it must be replaced; empty if it may stay."""
     health_failures: int = 0
     note: str = ""
     """Last failed health check, or the resources that it waits for."""
     removed_at: int | None = None
-    """Version of the routing table from which on it is missing."""
+    """First version of the routing table without it."""
     drains: bool = False
     """True after the request to drain."""
     has_drained: bool = False
@@ -168,7 +168,7 @@ class Replica:
     ending: str = ""
     """Reason why it is being stopped."""
     update: Version | None = None
-    """The version that a running `Reconfigure` leads to."""
+    """Target version of a running `Reconfigure`."""
 
     def __post_init__(self) -> None:
         self.lifecycle = Lifecycle(f"replica {self.id}", TRANSITIONS, _S.STARTING)

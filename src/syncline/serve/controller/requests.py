@@ -14,7 +14,7 @@ from syncline.serve.controller.state import ControllerMachine
 
 
 class Requester(Protocol):
-    """The process that asked."""
+    """The process that sent the request."""
 
     is_closed: bool
     """True if it no longer waits."""

@@ -38,7 +38,7 @@ class Plan:
 
 
 def batch_size(config: DeploymentConfig, wanted: int) -> int:
-    """Return how many replicas an update replaces at a time, in whole gangs."""
+    """Return the number of replicas that an update replaces at a time, in whole gangs."""
     surge = math.ceil(wanted * (config.max_surge_percent or 0) / 100)
     least = max(1, surge, math.ceil(wanted * config.rolling_update_percentage))
     return whole_gangs(least, config.gang_size)
@@ -62,8 +62,8 @@ def plan(
         kept: Numbers of the versions that count as current.
         wanted: Number of replicas.
         batch: Replicas to replace at a time.
-        surge: False if more replicas than wanted find no room.
-        make_room: True to drain an old replica although that leaves fewer than wanted.
+        surge: False if there is no room for more replicas than wanted.
+        make_room: True to drain an old replica even if that leaves fewer than wanted.
     """
     serving = [each for each in replicas if each.is_serving]
     fresh = [each for each in serving if not each.retired and each.version.number in kept]
@@ -114,7 +114,7 @@ def _order_of_replacement(replica: Replica) -> tuple[bool, float]:
 
 
 def _take(ordered: Iterable[Replica], count: int) -> list[Replica]:
-    """Return up to `count` replicas in this order; of a gang all or none."""
+    """Return up to `count` replicas in this order; take gangs as a whole."""
     taken: list[Replica] = []
     gangs: set[str] = set()
     for replica in ordered:

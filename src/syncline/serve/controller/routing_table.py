@@ -1,8 +1,8 @@
 """The published routing table: its versions, and the subscribers that have acknowledged them. Pure.
 
-A replica that leaves the table may still get calls until every subscriber has acknowledged the
-version without it; only then it is told to drain. A restarted controller expects the subscribers
-of the earlier one, which know an old version until they are back.
+A replica that is removed from the table may still get calls until every subscriber has acknowledged
+the version without it; it is drained only after that. A restarted controller waits for the
+subscribers of the earlier one, which use an old version until they reconnect.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from syncline.serve.wire.routes import ApplicationRoute, DeploymentId, Deploymen
 
 
 class RoutingTable:
-    """What subscribers know. `version` grows with each change."""
+    """The state published to subscribers. `version` increases with each change."""
 
     def __init__(self, version: int = 0, expected: Iterable[str] = ()) -> None:
         """`expected` are the processes that subscribed to an earlier controller."""
@@ -61,7 +61,7 @@ class RoutingTable:
         self._processes.pop(subscriber, None)
 
     def stop_expecting(self, process: str | None = None) -> None:
-        """Forget an expected subscriber that has not come back, or all of them."""
+        """Remove an expected subscriber that has not reconnected, or all of them."""
         if process is None:
             self._expected.clear()
         else:

@@ -1,6 +1,6 @@
 """Conversion of the machine's state to plain data that survives the controller, and back. Pure.
 
-Loads, health counts and pauses between tries are not saved: they build up again.
+Loads, health counts and pauses between attempts are not saved; they are built up again.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Snapshots of the controller, from which a restarted one continues.
 
-On one machine, files in the session's directory (mode 0700) hold them: they need no process, and
-end with the session. On a cluster the controller may restart on another node, and the cluster's own
-key-value store cannot be reached through `core.api`; a detached actor without resources holds them.
+On one machine they are files in the session's directory (mode 0700), which need no process and are
+removed with the session. On a cluster the controller may restart on another node, and `core.api`
+gives no access to the cluster's key-value store; a detached actor without resources holds them.
 
-Large bytes (pickled code and arguments) are stored once, by their digest, so that a snapshot of
+Large bytes (pickled code and arguments) are stored once under their digest, so that a snapshot of
 many replicas stays small.
 """
 
@@ -25,7 +25,7 @@ from syncline.serve.controller.process import NAMESPACE
 from syncline.serve.controller.saved_state import SavedState
 
 LARGE_BYTES = 4096
-"""Size from which on bytes are stored apart."""
+"""Minimum size of bytes that are stored separately."""
 HOLDER_NAME = "SERVE_SNAPSHOT"
 _SNAPSHOT = "controller.snapshot"
 

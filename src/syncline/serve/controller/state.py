@@ -540,7 +540,7 @@ class ControllerMachine(Dispatcher[Event, None], handles=Event):
         application = self.applications.get(event.deployment.app)
         deployment = self.deployment(event.deployment)
         if application is None or deployment is None:
-            raise RayServeException(f"There is no deployment {event.deployment}.")
+            raise RayServeException(f"Deployment {event.deployment} does not exist.")
         if not application.target.external_scaler_enabled:
             raise RayServeException(
                 f"Application {application.name!r} does not allow an external scaler: deploy it "
@@ -554,7 +554,7 @@ class ControllerMachine(Dispatcher[Event, None], handles=Event):
     def _on_restart(self, event: m.RestartReplica) -> None:
         known = self._touch(event.replica_id)
         if known is None:
-            raise KeyError(f"There is no replica {event.replica_id!r}.")
+            raise KeyError(f"Replica {event.replica_id!r} does not exist.")
         known[0].retire([known[1]], "a restart was requested")
 
     @on(m.StartProxies)

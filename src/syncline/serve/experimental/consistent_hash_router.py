@@ -1,7 +1,7 @@
-"""`ConsistentHashRouter`: the requests of a session go to one replica.
+"""`ConsistentHashRouter`: sends all requests of a session to one replica.
 
-D. Karger et al., "Consistent hashing and random trees", 1997: replicas lie at many points of a
-ring of hashes, and a session belongs to the next point after its own hash. A replica that comes or
+D. Karger et al., "Consistent hashing and random trees", 1997: each replica has many points on a
+ring of hashes, and a session belongs to the next point after its hash. Adding or removing a replica
 goes moves only the sessions of its points. All processes compute the same ring.
 """
 
@@ -18,7 +18,7 @@ DEFAULT_NUM_FALLBACK_REPLICAS = 2
 
 
 class ConsistentHashRouter(RequestRouter):
-    """Chooses by `session_id`; requests without one are spread evenly."""
+    """Chooses replicas by `session_id`; requests without it are spread evenly."""
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # passed on as they are

@@ -1,4 +1,4 @@
-"""`RoundRobinRouter`: replicas in turn."""
+"""`RoundRobinRouter`: cycles through the replicas."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _MOST_CURSORS = 4096
 
 
 class RoundRobinRouter(FIFOMixin, MultiplexMixin, RequestRouter):
-    """Sends each request to the next replica, or to the one after it if that is full.
+    """Sends each request to the next replica that is not full.
 
-    Requests of a model take turns among the replicas that have it.
+    Requests of a model cycle through the replicas that have loaded it.
     """
 
     def __init__(self, *args: object, **kwargs: object) -> None:

@@ -113,8 +113,8 @@ class ReplicaReport(Message):
     """Calls that were sent back because all slots were taken."""
     batches: tuple[BatchTimes, ...] = ()
     waits: Mapping[DeploymentId, Times] = field(default_factory=dict)
-    """Seconds that calls of this replica to other deployments waited for a free replica; without
-    those that did not wait."""
+    """Seconds that calls of this replica to other deployments waited for a free replica; calls
+    that did not wait are omitted."""
     called: tuple[DeploymentId, ...] = ()
     """Deployments that this replica has called."""
     loop_lag_s: float = 0.0

@@ -56,7 +56,7 @@ def load_services(paths: Iterable[str]) -> dict[str, ServiceMethod]:
 
 
 class _Recorder:
-    """Stands in for the server that generated code adds its handlers to."""
+    """Fake server that records the handlers added by generated code."""
 
     def __init__(self) -> None:
         self.handlers: dict[str, Any] = {}
@@ -75,7 +75,7 @@ class _Recorder:
 
 
 class _AnyServicer:
-    """Has every method that generated code asks for."""
+    """Accepts every method call of generated code."""
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_: None
@@ -83,7 +83,7 @@ class _AnyServicer:
 
 def _methods_of(source: str, add_to_server: Any) -> dict[str, ServiceMethod]:
     if not callable(add_to_server):
-        raise TypeError(f"`grpc_servicer_functions` has {source!r}, which is no function")
+        raise TypeError(f"`grpc_servicer_functions` has {source!r}, which is not a function")
     recorder = _Recorder()
     try:
         add_to_server(_AnyServicer(), recorder)

@@ -1,9 +1,9 @@
 """`HttpConnection`: one connection of a client.
 
-Requests are answered in their order, one after the other; pipelined ones wait in a queue. The
-request whose response is due is the *current* one, the one whose body arrives the *incoming* one;
-usually they are the same. A refused request becomes a response like any other, behind those that
-are due before it; the connection closes after it, once the client had time to read it.
+Requests are answered in order; pipelined requests wait in a queue. The *current* request is the
+next one to be answered, the *incoming* request the one whose body is being received; usually they
+are the same. A refusal is queued like any other response; afterwards the connection closes, once
+the client has had time to read it.
 
 There are no timers per connection: `expires` is the time of its next check, and the server's sweep
 calls `on_expired` then.
@@ -97,7 +97,7 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Note the addresses."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
             self.client = (str(peer[0]), int(peer[1]))

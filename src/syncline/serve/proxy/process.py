@@ -1,8 +1,8 @@
 """`Proxy`: the life of a proxy on its event loop.
 
 A proxy connects to the controller, waits for the routing table, takes the listening socket, reports
-`ProxyReady`, and serves until the controller drains it. When the controller dies, requests go on
-with the last table, and the connection is renewed.
+`ProxyReady`, and serves until the controller drains it. If the controller dies, the proxy continues
+with the last table and reconnects.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ MakeCall = Callable[["Caller", int, bytes], "OngoingCall"]
 
 
 _MOST_FILES = 32
-"""Files of results from which on those that are gone are forgotten."""
+"""Number of result files above which deleted ones are purged."""
 
 
 @dataclass(frozen=True, kw_only=True)

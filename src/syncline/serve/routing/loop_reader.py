@@ -1,7 +1,7 @@
 """`LoopReader`: an event loop of a program reads the sockets of the program's link.
 
 While a coroutine of the loop awaits an answer, the loop watches the link's reactor, so that the
-answer needs no switch between threads. Other threads may read as well: whoever comes first.
+answer needs no switch between threads. Other threads may also read; the first one gets the answer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from syncline.serve.wire.loop_spinner import LoopSpinner
 
 
 class LoopReader:
-    """The part of one event loop. Used on the loop's thread."""
+    """The reader of one event loop. Used on the loop's thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, shared: SharedReactor) -> None:
         self.loop = loop
@@ -25,7 +25,7 @@ class LoopReader:
         self._timer: asyncio.TimerHandle | None = None
 
     def enter(self) -> None:
-        """Note that a coroutine begins to await an answer."""
+        """Register a coroutine that begins to await an answer."""
         if (descriptor := self._shared.fileno()) is None:
             return  # the link's own thread reads
         self._awaiting += 1

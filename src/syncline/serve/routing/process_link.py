@@ -41,7 +41,7 @@ local_links: dict[str, Link] = {}
 def link_to(app_name: str) -> Link:
     """Return the link to the replicas of an application.
 
-    Raises RayServeException if serve does not run.
+    Raises RayServeException if serve is not running.
     """
     return local_links.get(app_name) or process_link()
 
@@ -49,7 +49,7 @@ def link_to(app_name: str) -> Link:
 def process_link() -> Link:
     """Return the link of this process.
 
-    Raises RayServeException if serve does not run.
+    Raises RayServeException if serve is not running.
     """
     if _current.link is not None and _current.owner == (os.getpid(), engines.current):
         return _current.link
@@ -94,7 +94,7 @@ def _set(link: Link, owner: tuple[int, Any]) -> None:
 def _connect() -> Link:
     controller = find_controller()
     if controller is None:
-        raise RayServeException("serve does not run: call `serve.run` or `serve.start` first")
+        raise RayServeException("serve is not running: call `serve.run` or `serve.start` first")
     address, key = get(controller.address.remote())
     link = ThreadLink(
         address,

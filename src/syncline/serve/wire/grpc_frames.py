@@ -69,7 +69,7 @@ class GrpcHead(NamedTuple):
 
 
 class GrpcStatus(NamedTuple):
-    """What user code set on its `RayServegRPCContext`, or why a call failed."""
+    """Status and metadata set by user code on its `RayServegRPCContext`, or the error of a call."""
 
     code: int | None = None
     """Status code; None if user code set none."""

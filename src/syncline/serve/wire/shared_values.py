@@ -108,7 +108,7 @@ def unpack(mapped: Mapped) -> Any:
 
 
 def discard(payload: bytes | memoryview) -> None:
-    """Remove the file of a result that nobody wants."""
+    """Remove the file of an unused result."""
     if is_shared(payload):
         remove(marshal.loads(payload[4:])[0])
 
