@@ -107,7 +107,7 @@ def build(args: dict[str, str]) -> serve.Application:
 
 
 def checkpoint_or_train() -> Path:
-    """Return the latest checkpoint of train_vit.py; train briefly if there is none."""
+    """Return the latest checkpoint of train_vit.py; train briefly if it does not exist."""
     found = latest_checkpoint()
     if found is None:
         print("No checkpoint of train_vit.py: training for two epochs (`make demo` trains eight).")

@@ -1,4 +1,4 @@
-"""Environments as arrays: one object steps 64 cart poles at once, without Python for each."""
+"""Environments as arrays: one object steps a batch of 64 cart poles without a Python loop."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Exploration of your own: a module that acts at random now and then, besides drawing actions."""
+"""Custom exploration: a module that sometimes takes random actions, besides sampling them."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""An external simulator: a program of its own connects, asks for actions and reports its episodes.
+"""An external simulator: a separate program connects, requests actions and reports its episodes.
 
 The algorithm has no environment, only its spaces. The simulator needs no algorithm, only the
 address; here it is this file again, in another process.
@@ -18,7 +18,7 @@ from syncline.rllib.env.policy_client import PolicyClient
 
 def simulate(address):
     env = gym.make("CartPole-v1")
-    client = PolicyClient(address, inference_mode="remote")  # "local" acts by itself
+    client = PolicyClient(address, inference_mode="remote")  # "local" computes actions itself
     try:
         while True:
             episode = client.start_episode()

@@ -1,4 +1,4 @@
-"""Several agents: two cart poles share an environment; each has a policy of its own."""
+"""Several agents: two cart poles share an environment; each has its own policy."""
 
 from syncline.rllib.algorithms.ppo import PPOConfig
 from syncline.rllib.env.multi_agent_env import make_multi_agent

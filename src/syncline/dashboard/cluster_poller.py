@@ -45,7 +45,7 @@ class ClusterSnapshot:
     address: str
     """Address used to connect."""
     engine: EngineSnapshot | None
-    """Last snapshot; None if there is none yet."""
+    """Latest snapshot, or None."""
     problem: str | None = None
     """Reason why the cluster cannot be queried now; `engine` is then outdated."""
 
@@ -156,7 +156,7 @@ class ClusterPoller:
         self._latest: ClusterSnapshot | None = ClusterSnapshot(address=address, engine=None)
 
     def snapshot(self) -> ClusterSnapshot | None:
-        """Return the latest snapshot without waiting; None if there is no cluster."""
+        """Return the latest snapshot without waiting, or None without a cluster."""
         with self._lock:
             self._looked = time.monotonic()
             if self._thread is None:

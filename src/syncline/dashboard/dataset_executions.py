@@ -77,7 +77,7 @@ class ExecutionView:
     passes: tuple[PassLine, ...] = ()
     """All passes of the file in order."""
     number: int | None = None
-    """Number of the shown pass; None if there is none."""
+    """Number of the shown pass, or None."""
     epoch: int | None = None
     state: PassState = "running"
     began: float | None = None

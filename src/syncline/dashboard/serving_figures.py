@@ -279,7 +279,7 @@ def quantile_ms(times: Times, fraction: float) -> float | None:
 
 
 def queue_with_others(line: DeploymentLine) -> Times:
-    """Return the waits of all calls: those that were sent at once waited for no time."""
+    """Return the waits of all calls; calls that were sent immediately have a wait of 0."""
     at_once = max(0, line.requests - line.queue.count)
     return line.queue + Times(count=at_once, sum_s=0.0, buckets={0: at_once} if at_once else {})
 
@@ -292,7 +292,7 @@ class Parts:
     batch_wait: float
     compute: float
     transfer: float | None
-    """Between proxy and replica; None for a deployment without HTTP requests of its own."""
+    """Seconds between proxy and replica; None for deployments without HTTP requests."""
 
     def values(self) -> list[float]:
         """Return the parts in the order of `PARTS`."""

@@ -80,7 +80,7 @@ class ApplicationView:
     deployments: tuple[DeploymentView, ...]
 
     def deployment(self, name: str) -> DeploymentView | None:
-        """Return a deployment; None if there is none of this name."""
+        """Return a deployment, or None if the name is unknown."""
         return next((each for each in self.deployments if each.name == name), None)
 
 
@@ -101,7 +101,7 @@ class ServingState:
     proxies: tuple[ProxyView, ...] = ()
 
     def application(self, name: str) -> ApplicationView | None:
-        """Return an application; None if there is none of this name."""
+        """Return an application, or None if the name is unknown."""
         return next((each for each in self.applications if each.name == name), None)
 
 
@@ -168,7 +168,7 @@ def _proxy(node: str, value: Mapping[str, object]) -> ProxyView:
 
 
 def graph_levels(application: ApplicationView) -> list[list[DeploymentView]]:
-    """Return the deployments by their distance from the ingress; those nobody called come last."""
+    """Return the deployments by their distance from the ingress; deployments without calls last."""
     by_key = {each.key: each for each in application.deployments}
     ingress = by_key.get(f"{application.name}#{application.ingress}")
     levels: list[list[DeploymentView]] = []

@@ -283,7 +283,7 @@ def _worker_state(attempt: Attempt, rank: str, state_of_run: str) -> str:
 
 
 def _kept_share(run: Run, attempts: Sequence[Attempt]) -> float:
-    """Return the share of time since the first attempt that lies within attempts, without the work
+    """Return the fraction of time since the first attempt spent in attempts, excluding the work
     after the last checkpoint of each failed attempt.
     """
     times = [_time(sample) for samples in run.samples.values() for sample in samples[-1:]]

@@ -198,7 +198,7 @@ class EnginePanel:
                 self._tasks_note = widgets.Text("p", "", "sl-soft")
 
     def show(self, engine: EngineSnapshot | None, now: float) -> None:
-        """Show a snapshot; hide the panel if there is none."""
+        """Show a snapshot, or hide the panel without one."""
         self._element.visible = engine is not None
         if engine is None:
             return

@@ -1,4 +1,4 @@
-"""Returns of several runs or trials in common charts: those that differ in their seeds alone are
+"""Returns of several runs or trials in common charts: runs that differ only in their seeds are
 drawn as their mean with a band.
 """
 

@@ -221,7 +221,7 @@ class ReplicasPanel:
                 self._chosen = ui.select([], label="Replica").props("dense outlined options-dense")
                 self._chosen.style("min-width: 9rem")
                 widgets.action(
-                    "Stack traces", self._show_stack, may_act, hint="What the replica executes now"
+                    "Stack traces", self._show_stack, may_act, hint="Current stack of the replica"
                 )
                 widgets.action(
                     "Restart", self._restart, may_act, hint="Start another one, then drain this one"

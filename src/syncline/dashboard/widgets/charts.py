@@ -102,7 +102,7 @@ class LineChart:
     log_y: bool = False
     """Logarithmic vertical axis; points at or below zero are left out."""
     fewest_named: int = 2
-    """Fewest lines with a legend; 1 where the name of a single line says what it is."""
+    """Minimum number of lines for a legend; 1 if the name of a single line is informative."""
     element: ui.echart = field(init=False)
     """Underlying element."""
     _lines: tuple[Line, ...] = field(init=False, default=())
@@ -374,7 +374,7 @@ class Span:
     text: str
     """Label of the length, such as "17.4 ms"."""
     is_child: bool = False
-    """Indent the name: the span lies within the one above that is no child."""
+    """Indent the name: the span is nested in the previous one that is not its child."""
 
 
 class Timeline:
