@@ -255,7 +255,7 @@ def test_warm_template_serves_jobs(one, warm, tmp_path):
 
 def test_job_of_another_identity_starts_cold(one, warm):
     for variables, options in (
-        ({"TORCH_LOGS": ""}, ()),
+        ({"TORCH_SHOW_CPP_STACKTRACES": "0"}, ()),
         ({"OMP_NUM_THREADS": "2"}, ()),
         ({}, ("--no-warm",)),
     ):

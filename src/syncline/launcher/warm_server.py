@@ -17,8 +17,8 @@ from pathlib import Path
 
 from syncline import settings
 from syncline.core import host
-from syncline.core.embedded.process_server import Program, import_if_possible
-from syncline.core.embedded.program_server import ProgramServer
+from syncline.core.embedded.process_server import Program
+from syncline.core.embedded.program_server import ProgramServer, import_all
 from syncline.launcher import warm_identity
 
 CHECK_S = 60.0
@@ -32,8 +32,7 @@ def main(path: str, modules: Sequence[str], idle_s: float) -> Program | None:
     identity = warm_identity.digest(variables)
     os.chdir("/")
     gc.disable()
-    for name in modules:
-        import_if_possible(name)
+    import_all(modules)
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)

@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib
 import os
 import pickle
 import socket
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from syncline import settings, system
 from syncline.core.embedded import fork_server_messages
 from syncline.core.embedded.fork_server_messages import LaunchProgram
-from syncline.core.embedded.process_server import ProcessServer, Program, import_if_possible
+from syncline.core.embedded.process_server import ProcessServer, Program
 
 Work = Callable[[list[int]], None]
 """The work of a program, called with its further descriptors."""
@@ -52,9 +54,19 @@ def main(fd: int, modules: Sequence[str]) -> Program | None:
     connection.set_inheritable(False)
     # Programs collect garbage, but not the objects that exist before they are forked.
     gc.disable()
-    for name in modules:
-        import_if_possible(name)
+    import_all(modules)
     return ProgramServer(connection).serve()
+
+
+def import_all(modules: Iterable[str]) -> None:
+    """Import modules. Print errors, because a second import of a library fails with another one."""
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError:  # the program that needs it reports that
+            continue
+        except Exception:
+            traceback.print_exc()
 
 
 class ProgramServer(ProcessServer):
@@ -68,11 +80,17 @@ class ProgramServer(ProcessServer):
             pid = self._spawn(fds)
         else:
             gc.freeze()
+            reader, writer = os.pipe2(os.O_CLOEXEC)
             pid = os.fork()
             if pid == 0:
                 self.leave()
                 os.setsid()
+                os.close(reader)
+                os.close(writer)
                 return take_over(fds)
+            os.close(writer)
+            os.read(reader, 1)  # until it leads its session, so that it can be signalled as a group
+            os.close(reader)
         self.started(pid, message.number, fds)
         return None
 
