@@ -24,6 +24,7 @@ IS_LINUX = sys.platform == "linux" and not settings.portable()
 SHARED_MEMORY = Path("/dev/shm") if IS_LINUX else None
 """Directory of a file system in memory; None where there is none."""
 
+
 def nonblocking_pipe() -> tuple[int, int]:
     """Return the ends of a pipe, (read, write), that never block and close on `exec`."""
     ends = os.pipe()

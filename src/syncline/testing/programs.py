@@ -194,7 +194,7 @@ def run_program(
         inherited = {
             name: value
             for name, value in settings.inherited_environment().items()
-            if not name.startswith("SYNCLINE_")
+            if not name.startswith("SYNCLINE_") or name == "SYNCLINE_PORTABLE"
         }
         variables = {
             **inherited,

@@ -1,8 +1,8 @@
 """Python stack dumps of workers, taken from another process.
 
 A worker registers a signal whose C handler writes the stacks of all threads into memory that other
-processes read through `/proc`, or into a file where there is no `/proc`; this works even while C code holds the interpreter lock. Not
-covered: native frames, and processes that workers start.
+processes read through `/proc`, or into a file where there is no `/proc`. This works even while C
+code holds the interpreter lock. Not covered: native frames, and processes that workers start.
 """
 
 from __future__ import annotations

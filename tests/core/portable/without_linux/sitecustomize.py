@@ -20,8 +20,8 @@ def remove(module, *names):
 # Before `socket` is imported, which defines selectors of what it finds.
 remove(select, "epoll", "EPOLLIN", "EPOLLOUT", "EPOLLERR", "EPOLLHUP")
 
-import signal
-import socket
+import signal  # noqa: E402
+import socket  # noqa: E402
 
 remove(os, "eventfd", "memfd_create", "pidfd_open", "pipe2", "posix_fallocate", "O_PATH")
 remove(os, "sched_getaffinity")
@@ -32,13 +32,13 @@ OWN = f"{os.sep}src{os.sep}syncline{os.sep}"
 
 
 def check(event, arguments):
-    if event == "open" and isinstance(arguments[0], str):
-        if arguments[0].startswith(("/proc/", "/dev/shm")):
-            frame = sys._getframe(1)
-            while frame is not None and "pathlib" in frame.f_code.co_filename:
-                frame = frame.f_back
-            if frame is not None and OWN in frame.f_code.co_filename:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), arguments[0])
+    if event != "open" or not str(arguments[0]).startswith(("/proc/", "/dev/shm")):
+        return
+    frame = sys._getframe(1)
+    while frame is not None and "pathlib" in frame.f_code.co_filename:
+        frame = frame.f_back
+    if frame is not None and OWN in frame.f_code.co_filename:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), arguments[0])
 
 
 sys.addaudithook(check)
