@@ -245,7 +245,8 @@ def _place(options: argparse.Namespace, node: int) -> tuple[Files, str]:
         OSError: It cannot be created.
         ValueError: The URI is unknown.
     """
-    stem = _NAME.sub("_", Path(options.training_script).stem) or "run"
+    script = options.training_script
+    stem = _NAME.sub("_", script if options.module else Path(script).stem) or "run"
     now = time.strftime("%Y-%m-%d_%H-%M-%S")
     name = options.name or f"{stem}-{now}-{os.urandom(2).hex()}"
     name += f"-node-{node}" if node else ""
