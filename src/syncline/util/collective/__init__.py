@@ -34,6 +34,7 @@ from syncline.util.collective.collective import (
     reduce_multigpu,
     reducescatter,
     reducescatter_multigpu,
+    register_collective_backend,
     send,
     send_multigpu,
 )
@@ -65,6 +66,7 @@ __all__ = [
     "reduce_multigpu",
     "reducescatter",
     "reducescatter_multigpu",
+    "register_collective_backend",
     "send",
     "send_multigpu",
 ]

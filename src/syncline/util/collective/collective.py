@@ -43,6 +43,14 @@ def is_backend_available(backend: str) -> bool:
     return available
 
 
+def register_collective_backend(backend: str, group_class: type) -> None:
+    """Raise NotImplementedError: groups are process groups of torch."""
+    raise NotImplementedError(
+        f"The backend {backend!r} cannot be registered: register it with "
+        "`torch.distributed.Backend.register_backend`, and use torch's process groups in the tasks."
+    )
+
+
 # -- groups
 
 
