@@ -14,7 +14,7 @@ from syncline.cli import app
 from syncline.cli.doctor.checks import Check
 from syncline.cli.microbenchmark import Measurement
 from syncline.dashboard.engine_snapshots import Node
-from syncline.job_submission.http_api import Job
+from syncline.job_submission.details import Job
 from syncline.runs import RunSummary
 
 

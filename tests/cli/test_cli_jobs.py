@@ -358,3 +358,19 @@ def test_variables_of_the_command_line_count_before_those_of_the_environment(syn
 def test_runtime_environment_that_is_none_is_a_usage_error(text):
     with pytest.raises(click.UsageError):
         runtime_environment(text, None)
+
+
+def test_jobs_run_on_this_machine_without_a_cluster(syncline_command, tmp_path):
+    (tmp_path / "program.py").write_text("import os; print('ran', os.environ['A'], os.getcwd())")
+    here = ("--address", "local")
+    options = ("--working-dir", str(tmp_path), "--env", "A=b", "--submission-id", "mine")
+    done = syncline_command("submit", *here, *options, "--", "python", "program.py")
+    assert (done.exit_code, done.stdout) == (0, f"ran b {tmp_path}\n")
+    (job,) = json.loads(syncline_command("jobs", "list", *here, "--json").stdout)["jobs"]
+    assert (job["id"], job["status"], job["command"]) == ("mine", "SUCCEEDED", "python program.py")
+    assert syncline_command("jobs", "logs", "mine", *here).stdout == done.stdout
+    assert "already ended" in syncline_command("jobs", "stop", "mine", *here).stdout
+    assert syncline_command("submit", *here, "--", "false").exit_code == 1
+    started = syncline_command("submit", *here, "--no-wait", "--json", "--", "sleep", "600")
+    job_id = json.loads(started.stdout)["id"]
+    assert "was stopped" in syncline_command("jobs", "stop", job_id, *here).stdout

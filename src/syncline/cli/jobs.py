@@ -23,8 +23,10 @@ from syncline.cli.output import (
     warn,
 )
 from syncline.job_submission import http_api
-from syncline.job_submission.errors import JobError
-from syncline.job_submission.http_api import ENDED, SUCCEEDED, Job, JobApi
+from syncline.job_submission.details import Job
+from syncline.job_submission.errors import JobError, JobServerUnreachableError
+from syncline.job_submission.http_api import ENDED, SUCCEEDED, JobApi
+from syncline.job_submission.local_jobs import LocalJobs
 from syncline.runs.durations import duration
 
 STOP_S = 60.0
@@ -33,7 +35,8 @@ STOP_S = 60.0
 job_address_option = click.option(
     "--address",
     metavar="URL",
-    help=f"Head's dashboard: http://HOST:{http_api.DEFAULT_PORT} or HOST; or SYNCLINE_ADDRESS.",
+    help=f"Head's dashboard: http://HOST:{http_api.DEFAULT_PORT} or HOST; 'local' for jobs on this "
+    "machine without a cluster; default SYNCLINE_ADDRESS.",
 )
 
 
@@ -53,7 +56,24 @@ def job_errors_shown(command: Command) -> Command:
     return cast(Command, run)
 
 
-def follow_until_end(api: JobApi, job_id: str, as_json: bool) -> int:
+def jobs_at(address: str | None) -> JobApi | LocalJobs:
+    """Return the jobs of a cluster, or with "local" those of this machine.
+
+    Raises:
+        JobError: No cluster accepts jobs at the address.
+    """
+    chosen = engines.chosen_address(address)
+    if chosen == "local":
+        return LocalJobs()
+    try:
+        return http_api.find(chosen)
+    except JobServerUnreachableError as error:
+        raise JobError(
+            f"{error} For jobs on this machine without a cluster, pass --address=local."
+        ) from error
+
+
+def follow_until_end(api: JobApi | LocalJobs, job_id: str, as_json: bool) -> int:
     """Print the output of a job until it ends; return the command's exit code.
 
     With `as_json`, the output goes to stderr and the job to stdout.
@@ -68,7 +88,7 @@ def follow_until_end(api: JobApi, job_id: str, as_json: bool) -> int:
         click.echo(err=True)
         warn(
             f"{job_id} continues. Follow it with `syncline jobs logs -f {job_id}`, stop it with "
-            f"`syncline jobs stop {job_id}`"
+            f"`syncline jobs stop {job_id}` (both with the same --address)"
         )
         return 130
     if not ends_line:
@@ -97,7 +117,7 @@ def jobs_command() -> None:
 @job_errors_shown
 def list_command(address: str | None, as_json: bool) -> None:
     """List every job that the cluster remembers, latest first."""
-    api = http_api.find(engines.chosen_address(address))
+    api = jobs_at(address)
     jobs = api.jobs()
     if as_json:
         print_json({"jobs": [asdict(job) for job in jobs]})
@@ -139,7 +159,7 @@ def _took(job: Job, now: float) -> str:
 @job_errors_shown
 def logs_command(context: click.Context, job_id: str, following: bool, address: str | None) -> None:
     """Print the output of a job."""
-    api = http_api.find(engines.chosen_address(address))
+    api = jobs_at(address)
     if following:
         context.exit(follow_until_end(api, job_id, False))
     click.echo(api.output(job_id), nl=False)
@@ -153,7 +173,7 @@ def logs_command(context: click.Context, job_id: str, following: bool, address: 
 @job_errors_shown
 def stop_command(context: click.Context, job_id: str, address: str | None, as_json: bool) -> None:
     """Stop a job and wait until it has ended. Exit code 1 if that takes more than a minute."""
-    api = http_api.find(engines.chosen_address(address))
+    api = jobs_at(address)
     stopping = api.stop(job_id)
     deadline = time.monotonic() + STOP_S
     while (job := api.job(job_id)).status not in ENDED and time.monotonic() < deadline:

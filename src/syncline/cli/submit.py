@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from syncline.cli import engines
-from syncline.cli.jobs import follow_until_end, job_address_option, job_errors_shown
+from syncline.cli.jobs import follow_until_end, job_address_option, job_errors_shown, jobs_at
 from syncline.cli.output import json_option, print_json, warn
-from syncline.job_submission import environments, http_api
+from syncline.job_submission import environments
+from syncline.job_submission.http_api import JobApi
 from syncline.job_submission.packages import Package
 
 
@@ -20,7 +20,7 @@ def runtime_environment(
     text: str | None,
     working_dir: str | None,
     variables: Sequence[str] = (),
-    upload: Callable[[Package], None] = lambda package: None,
+    upload: Callable[[Package], None] | None = None,
 ) -> dict[str, Any]:
     """Return the runtime environment of a job.
 
@@ -31,7 +31,8 @@ def runtime_environment(
         text: JSON object of the runtime environment.
         working_dir: Directory of the program.
         variables: NAME=VALUE pairs, which override those in `text`.
-        upload: Function that receives local directories as packages.
+        upload: Function that receives local directories as packages; None for jobs on this machine,
+            which use the directories themselves.
 
     Raises:
         click.UsageError: `text` is not a JSON object, or a variable is invalid.
@@ -41,7 +42,7 @@ def runtime_environment(
     if working_dir is not None:
         given["working_dir"] = working_dir
     given["env_vars"] = {**given.get("env_vars", {}), **set_here}
-    return environments.sent(given, upload)
+    return given if upload is None else environments.sent(given, upload)
 
 
 def _object(text: str | None) -> dict[str, Any]:
@@ -115,8 +116,9 @@ def submit_command(
     # Report invalid arguments before searching for the cluster.
     _object(runtime_env_json)
     _variables(variables)
-    api = http_api.find(engines.chosen_address(address))
-    environment = runtime_environment(runtime_env_json, working_dir, variables, api.upload)
+    api = jobs_at(address)
+    upload = api.upload if isinstance(api, JobApi) else None
+    environment = runtime_environment(runtime_env_json, working_dir, variables, upload)
     resources = {
         f"entrypoint_{name}": value
         for name, value in (("num_cpus", num_cpus), ("num_gpus", num_gpus))

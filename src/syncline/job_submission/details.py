@@ -1,4 +1,6 @@
-"""Facts about jobs: `JobStatus`, `JobDetails` and the classes inside."""
+"""Facts about jobs: `JobStatus`, `JobDetails` and the classes inside; `Job`, the summary that
+commands print.
+"""
 
 from __future__ import annotations
 
@@ -114,3 +116,33 @@ class JobDetails(JobInfo):
             known["driver_info"] = DriverInfo(**{name: str(driver.get(name)) for name in names})
         known.setdefault("entrypoint", "")
         return cls(**known)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One submitted program; the field names are the keys of `--json`."""
+
+    id: str
+    """Id to follow and stop the job."""
+    status: str
+    """PENDING, RUNNING, SUCCEEDED, FAILED, STOPPED."""
+    command: str
+    """Command line."""
+    started: float | None
+    """Seconds since the epoch."""
+    ended: float | None
+    """Seconds since the epoch."""
+    message: str | None
+    """The cluster's message about the job."""
+
+    @classmethod
+    def of(cls, details: JobDetails) -> Job:
+        """Return the summary of a submitted program."""
+        return cls(
+            id=str(details.submission_id),
+            status=details.status.value,
+            command=details.entrypoint,
+            started=details.start_time / 1000 if details.start_time else None,
+            ended=details.end_time / 1000 if details.end_time else None,
+            message=details.message,
+        )

@@ -14,13 +14,12 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from syncline import optional
 from syncline.core.cluster.token_sources import TOKEN_SOURCES
 from syncline.job_submission import cluster_token
-from syncline.job_submission.details import JobDetails
+from syncline.job_submission.details import Job, JobDetails
 from syncline.job_submission.errors import (
     JobError,
     JobServerError,
@@ -39,24 +38,6 @@ PAUSE_S = 0.3
 connection attempts.
 """
 TOKEN_REQUIRED, TOKEN_REFUSED = 401, 403
-
-
-@dataclass(frozen=True, kw_only=True)
-class Job:
-    """One submitted program; the field names are the keys of `--json`."""
-
-    id: str
-    """Id to follow and stop the job."""
-    status: str
-    """PENDING, RUNNING, SUCCEEDED, FAILED, STOPPED."""
-    command: str
-    """Command line."""
-    started: float | None
-    """Seconds since the epoch."""
-    ended: float | None
-    """Seconds since the epoch."""
-    message: str | None
-    """The cluster's message about the job."""
 
 
 class JobApi:
@@ -129,12 +110,12 @@ class JobApi:
 
     def jobs(self) -> list[Job]:
         """Return every submitted program that the cluster remembers, latest first."""
-        jobs = [_job(entry) for entry in self.all_details() if entry.submission_id]
+        jobs = [Job.of(entry) for entry in self.all_details() if entry.submission_id]
         return sorted(jobs, key=lambda job: job.started or 0.0, reverse=True)
 
     def job(self, job_id: str) -> Job:
         """Return one job."""
-        return _job(self.details(job_id))
+        return Job.of(self.details(job_id))
 
     def delete(self, job_id: str) -> bool:
         """Forget a job that has ended; return True if the cluster knew it."""
@@ -256,17 +237,6 @@ class JobApi:
 
 def _path(job_id: str) -> str:
     return f"/api/jobs/{urllib.parse.quote(job_id)}"
-
-
-def _job(details: JobDetails) -> Job:
-    return Job(
-        id=str(details.submission_id),
-        status=details.status.value,
-        command=details.entrypoint,
-        started=details.start_time / 1000 if details.start_time else None,
-        ended=details.end_time / 1000 if details.end_time else None,
-        message=details.message,
-    )
 
 
 def _tls_context(verify: bool | str) -> ssl.SSLContext:

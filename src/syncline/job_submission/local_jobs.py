@@ -22,7 +22,7 @@ from typing import Any
 
 from syncline import settings
 from syncline.core import runtime_env as environments
-from syncline.job_submission.details import DriverInfo, JobDetails, JobStatus
+from syncline.job_submission.details import DriverInfo, Job, JobDetails, JobStatus
 from syncline.job_submission.errors import JobError
 from syncline.job_submission.job_directory import JobDirectory, JobRequest
 
@@ -33,7 +33,7 @@ _ID = re.compile(r"[A-Za-z0-9][\w.-]{0,199}")
 
 
 class LocalJobs:
-    """The jobs of this user on this machine, with the methods of `JobApi` that a client needs.
+    """The jobs of this user on this machine, with the methods of `JobApi`.
 
     Methods raise JobError for jobs that do not exist.
     """
@@ -124,6 +124,14 @@ class LocalJobs:
             except FileNotFoundError:  # deleted meanwhile
                 continue
         return sorted(found, key=lambda job: job.start_time or 0, reverse=True)
+
+    def jobs(self) -> list[Job]:
+        """Return all jobs, latest first."""
+        return [Job.of(details) for details in self.all_details()]
+
+    def job(self, job_id: str) -> Job:
+        """Return one job."""
+        return Job.of(self.details(job_id))
 
     def output(self, job_id: str) -> str:
         """Return the complete output of a job."""
