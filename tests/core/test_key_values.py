@@ -29,6 +29,12 @@ def test_existing_value_stays_without_overwrite(values: FileKeyValues) -> None:
     assert values.get(b"k") == b"first"
 
 
+def test_directory_of_a_session_that_ended_does_not_come_back(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        FileKeyValues(tmp_path / "gone" / "values").put(b"k", b"v")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_deleted_value_is_gone(values: FileKeyValues) -> None:
     values.put(b"k", b"v")
     assert values.delete(b"k")

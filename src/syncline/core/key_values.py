@@ -44,7 +44,10 @@ class KeyValues(ABC):
 
 
 class FileKeyValues(KeyValues):
-    """One file per value below `directory`, which is created with the first value."""
+    """One file per value below `directory`, which is created with the first value.
+
+    Raises FileNotFoundError if the parent of the directory is gone, as after the engine has ended.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -57,7 +60,9 @@ class FileKeyValues(KeyValues):
         self, key: bytes, value: bytes, namespace: bytes = b"", *, overwrite: bool = True
     ) -> bool:
         path = self._path(key, namespace)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        # Not the parents: the session's directory must not come back after the engine has ended.
+        self._directory.mkdir(exist_ok=True)
+        path.parent.mkdir(exist_ok=True)
         draft = path.with_name(f".{path.name}-{os.getpid()}-{secrets.token_hex(4)}")
         draft.write_bytes(_LENGTH.pack(len(key)) + key + value)
         try:

@@ -224,7 +224,7 @@ class JoblibBackends(Suite):
         assert found == [(200_000.0, False)] * 4
 
     def test_one_job_runs_in_the_program(self, backend: Any) -> None:
-        with backend.parallel_backend("ray", n_jobs=1):
+        with backend.parallel_backend("syncline", n_jobs=1):
             assert (
                 backend.Parallel()(backend.delayed(_pid)() for _ in range(2)) == [os.getpid()] * 2
             )
