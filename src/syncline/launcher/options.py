@@ -51,9 +51,9 @@ _TEXT: tuple[tuple[tuple[str, ...], str | None, str], ...] = (
 """Options with a text: names, default, help."""
 
 _FLAGS: tuple[tuple[tuple[str, ...], str], ...] = (
-    (("--standalone",), "Run on this node alone, with a rendezvous of its own."),
+    (("--standalone",), "Run only on this node, with a separate rendezvous."),
     (("-m", "--module"), "Run a module, as `python -m` does."),
-    (("--no-python", "--no_python"), "Run a program that is no Python script."),
+    (("--no-python", "--no_python"), "Run a program that is not a Python script."),
     (("--run-path", "--run_path"), "Run the script with runpy.run_path."),
     (
         ("--virtual-local-rank", "--virtual_local_rank"),
@@ -127,7 +127,7 @@ def _add_own(found: argparse.ArgumentParser) -> None:
 
 
 def _add_others(found: argparse.ArgumentParser) -> None:
-    """Add the options whose value is no text."""
+    """Add the options whose value is not text."""
     found.add_argument(
         *("--max-restarts", "--max_restarts"),
         type=int,

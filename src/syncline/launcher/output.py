@@ -75,7 +75,7 @@ class RankOutput:
             sink(data)
 
     def drain(self) -> None:
-        """Pass on what an ended worker has written; processes that it has left may go on."""
+        """Forward the remaining output of an ended worker; its child processes may continue."""
         for fd in list(self._sinks):
             while fd in self._sinks:
                 before = self._read_bytes
@@ -116,7 +116,7 @@ def same_file(one: int, other: int) -> bool:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write to a descriptor; drop the rest if nobody can read it."""
+    """Write to a descriptor; drop the rest if it has no reader."""
     view = memoryview(data)
     while view:
         try:

@@ -214,7 +214,7 @@ class RunObserver:
         )
 
     def _look(self) -> None:
-        """Look for stalls until the end, on a thread of its own: stopped workers answer slowly."""
+        """Look for stalls until the end, on a separate thread: stopped workers answer slowly."""
         watch = CollectiveWatch(self._options.hang_report_s)
         while not self._is_closed.wait(LOOK_INTERVAL_S):
             stall = watch.update(self._watched, self._clock())

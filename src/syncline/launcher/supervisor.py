@@ -194,7 +194,7 @@ class Supervisor:
         self._observer.ended(worker, exitcode)
 
     def _read_last_messages(self) -> None:
-        """Read what the agent has sent before its end."""
+        """Read the messages that the agent sent before it ended."""
         self._channel.setblocking(False)
         try:
             while (received := fork_server_messages.receive(self._channel)) is not None:

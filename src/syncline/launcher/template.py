@@ -79,7 +79,7 @@ class Template:
 
 @dataclass(frozen=True, kw_only=True)
 class StartedAgent:
-    """An agent that was asked for."""
+    """A requested agent."""
 
     number: int
     """Number in notices of the template."""

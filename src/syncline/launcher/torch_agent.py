@@ -37,7 +37,6 @@ from torch.distributed.elastic.rendezvous import (
     rendezvous_handler_registry,
 )
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
-from torch.numa.binding import _maybe_wrap_command_args_with_numa_binding
 
 from syncline import settings
 from syncline.core.embedded import fork_server_messages
@@ -159,11 +158,11 @@ class OneNodeRendezvous(RendezvousHandler):
         )
 
     def is_closed(self) -> bool:
-        """Return False: nobody else can close it."""
+        """Return False, because no other process can close it."""
         return False
 
     def set_closed(self) -> None:
-        """Do nothing: nobody else can join."""
+        """Do nothing, because no other process can join."""
 
     def num_nodes_waiting(self) -> int:
         """Return 0: no other node can join."""
@@ -275,9 +274,9 @@ class ForkedContext(PContext):
             work = pickle.dumps(FunctionCall(self.entrypoint, tuple(self.args[local_rank])))
             command: tuple[str, ...] = (sys.executable, *arguments)
         else:
-            command = _maybe_wrap_command_args_with_numa_binding(
-                (self.entrypoint, *arguments), gpu_index=local_rank, numa_options=self._numa_options
-            )
+            command = (self.entrypoint, *arguments)
+            if self._numa_options is not None:
+                command = _bound(command, local_rank, self._numa_options)
         return StartRank(
             local_rank=local_rank,
             rank=int(own["RANK"]),
@@ -327,7 +326,7 @@ class ForkedContext(PContext):
 
     def _close(self, death_sig: signal.Signals, timeout: int = 30) -> None:
         self._signal(death_sig)
-        configured = self._config.shutdown_timeout
+        configured = getattr(self._config, "shutdown_timeout", None)  # not in old versions
         self._await_end(timeout if configured is None else configured)
         self._signal(signal.SIGKILL)
         self._await_end(timeout)
@@ -346,8 +345,18 @@ class ForkedContext(PContext):
             self._channel.receive(left_s)
 
 
+def _bound(command: tuple[str, ...], gpu: int, numa_options: Any) -> tuple[str, ...]:
+    """Return the command, bound by torch to CPUs near a GPU."""
+    from torch.numa import binding  # old versions do not have it
+
+    bound: tuple[str, ...] = binding._maybe_wrap_command_args_with_numa_binding(
+        command, gpu_index=gpu, numa_options=numa_options
+    )
+    return bound
+
+
 def _signal_session(pid: int, number: signal.Signals) -> None:
-    """Signal a worker and what it has started."""
+    """Signal a worker and its child processes."""
     for send in (os.killpg, os.kill):
         try:
             send(pid, number)

@@ -92,7 +92,7 @@ def start(variables: Mapping[str, str], idle_s: float) -> float:
 
 
 def stop() -> int:
-    """Stop all templates of this user; return their number. Jobs that they have started go on."""
+    """Stop all templates of this user; return their number. Jobs started by them continue."""
     pids = {pid for path in sorted(directory().glob("*.sock")) if (pid := pid_of(path))}
     for pid in pids:
         os.kill(pid, signal.SIGTERM)
@@ -100,7 +100,7 @@ def stop() -> int:
 
 
 def pid_of(path: Path) -> int | None:
-    """Return the process of the template with a socket; None if nobody listens."""
+    """Return the process of the template with a socket; None if no process listens."""
     connection = _connection(path)
     if connection is None:
         return None
