@@ -236,7 +236,8 @@ class ActorClass:
             f"or `{name}.__wrapped__(...)` for an ordinary instance."
         )
 
-    __class_getitem__ = classmethod(types.GenericAlias)
+    def __class_getitem__(cls, item: object) -> types.GenericAlias:
+        return types.GenericAlias(cls, item)
 
     def __mro_entries__(self, bases: tuple[object, ...]) -> NoReturn:
         name = self.__name__
@@ -428,7 +429,8 @@ class ActorHandle:
         self.__dict__[name] = method
         return method
 
-    __class_getitem__ = classmethod(types.GenericAlias)
+    def __class_getitem__(cls, item: object) -> types.GenericAlias:
+        return types.GenericAlias(cls, item)
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self._syncline_record.methods]
