@@ -1,9 +1,9 @@
 """`CollectiveWatch`: notices from outside that ranks wait for each other and nothing moves.
 
-A rank that waits in a collective operation on CPUs uses no CPU time. A rank whose main thread has
-used none for some seconds is asked for its stack. Ranks whose operation waits actively, as NCCL
-may, are seen through the others, and when the report is made. The watch ends nothing: torch's own
-time limits do.
+A rank that waits in a collective operation on CPUs uses no CPU time. The watch reads the stack of
+a rank whose main thread has used none for some seconds. Ranks whose operation waits actively, as
+NCCL may, are seen through the others, and when the report is made. The watch ends nothing: torch's
+own time limits do.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from syncline.runs.outliers import (
 
 LOOK_INTERVAL_S = 1.0
 IDLE_S = 5.0
-"""Seconds without CPU time after which a rank is asked for its stack."""
+"""Seconds without CPU time after which the stack of a rank is read."""
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _USER, _SYSTEM = 11, 12
 
@@ -84,7 +84,7 @@ class CollectiveWatch:
             if waits(stack):
                 self._waiting.add(rank)
             else:
-                self._last[rank] = self._last[rank][0], now  # asked again after a while
+                self._last[rank] = self._last[rank][0], now  # read again after `IDLE_S`
         overdue = [rank for rank in self._waiting if now - self._last[rank][1] >= self._report_s]
         return self._report(pids, overdue, now) if overdue else None
 

@@ -206,7 +206,7 @@ def worker_count(options: argparse.Namespace) -> int | None:
 
 
 def comma_separated(text: str) -> list[str]:
-    """Split at single commas; two commas stand for one that belongs to the text."""
+    """Split at single commas; two commas mean one in the text."""
     mark = "\0"
     return [part.replace(mark, ",") for part in text.replace(",,", mark).split(",")]
 

@@ -1,8 +1,8 @@
 """Output of the workers: from their standard streams to the console, to files and to rank logs.
 
-A worker's stream is a pipe, or a terminal where the console is one, so that a script sees what it
-would see without the launcher. If standard output and standard error of the launcher are the same
-file, a worker has one pipe for both, so that the order of its output is kept.
+A worker's stream is a pipe, or a terminal where the console is one, so that a script sees the same
+kind of file as without the launcher. If standard output and standard error of the launcher are the
+same file, a worker has one pipe for both, so that the order of its output is kept.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The process of a worker: a forked process becomes `python script.py`.
 
 Covered: working directory, variables, standard streams, arguments, module search path, `__main__`,
-random states, tracebacks that begin at the script, exit codes. A command that is no Python script,
-or one whose directory hides a module that the template has imported, replaces the process by a new
-interpreter, as torchrun always does. Not covered: interpreter options in a script's first line.
+random states, tracebacks that begin at the script, exit codes. Other commands replace the process,
+as torchrun always does; so does a script whose directory hides a module that the template has
+imported. Not covered: interpreter options in a script's first line.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _is_container(path: str) -> bool:
 
 
 def execute(command: Sequence[str]) -> None:
-    """Replace this process by a program; if there is none, exit as a shell does."""
+    """Replace this process by a program; exit as a shell does if it does not exist."""
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
         signal.signal(number, signal.SIG_DFL)
     try:

@@ -39,7 +39,7 @@ def socket_path(variables: Mapping[str, str]) -> Path:
 
 
 def connect(variables: Mapping[str, str]) -> Template | None:
-    """Return the warm template for a job with these variables; None if there is none."""
+    """Return the warm template for a job with these variables; None without one."""
     if not is_private(directory()):
         return None
     connection = _connection(socket_path(variables))

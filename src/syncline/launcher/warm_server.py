@@ -1,7 +1,7 @@
 """The process of a warm template: imports torch once and forks a server for each job.
 
 It ends when no job has come for some time, and when its identity has changed, for example because
-a package was installed. The server of a job is a process of its own, so that jobs go on.
+a package was installed. Each job has a separate server process, so that it outlives the template.
 """
 
 from __future__ import annotations
