@@ -401,9 +401,7 @@ class ClusterEngine(Engine):
 
     def object_locations(self, refs: Sequence[AnyRef]) -> list[Row]:
         self._connection.check()
-        wanted = [ray_ref(ref) for ref in refs]
-        found = ray.experimental.get_object_locations(wanted)
-        return [dict(found[ref]) for ref in wanted]
+        return self._state(state_tables.object_locations, [ray_ref(ref) for ref in refs])
 
     # -- placement groups
 

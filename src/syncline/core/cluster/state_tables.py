@@ -15,6 +15,8 @@ from ray.core.generated import common_pb2, gcs_pb2
 from ray.exceptions import RayError
 
 from syncline.core.cluster.cluster_state import plain_resources
+from syncline.core.cluster.handles import RayObject
+from syncline.core.engine import Row
 from syncline.core.node_rows import with_both_spellings
 from syncline.core.state_rows import (
     Filter,
@@ -56,6 +58,12 @@ def available_resources_per_node() -> dict[str, dict[str, float]]:
         node_id: dict(amounts)
         for node_id, amounts in ray._private.state.available_resources_per_node().items()
     }
+
+
+def object_locations(refs: list[RayObject]) -> list[Row]:
+    """See `Engine.object_locations`."""
+    found = ray.experimental.get_object_locations(refs)
+    return [dict(found[ref]) for ref in refs]
 
 
 def _accessor() -> Any:
