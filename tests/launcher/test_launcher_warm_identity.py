@@ -25,6 +25,12 @@ def test_variables_that_imports_read_matter(change):
     assert warm_identity.digest(BASE) != warm_identity.digest({**BASE, **change})
 
 
+def test_relative_search_path_belongs_to_its_directory(tmp_path, monkeypatch):
+    before = warm_identity.digest({**BASE, "PYTHONPATH": "src"})
+    monkeypatch.chdir(tmp_path)
+    assert warm_identity.digest({**BASE, "PYTHONPATH": "src"}) != before
+
+
 def test_installed_package_matters(tmp_path, monkeypatch):
     packages = tmp_path / "site-packages"
     packages.mkdir()

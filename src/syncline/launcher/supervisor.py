@@ -22,7 +22,13 @@ from syncline.records import dataclass
 
 TICK_S = 0.5
 """Longest time between two calls of the observer."""
-TEMPLATE_LOST = 1
+TEMPLATE_LOST = AgentFailed(
+    reason=(
+        "the process that starts the workers has ended, and the workers with it: it was killed by "
+        "a person, a job scheduler, or the system when memory ran out"
+    ),
+    traceback="",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +172,7 @@ class Supervisor:
         elif isinstance(message, WorkerEnded):
             self._ended(message)
         elif message is None:
-            self._exitcode = TEMPLATE_LOST
+            self._exitcode, self._refused = 1, TEMPLATE_LOST
 
     def _started(self, message: WorkerStarted) -> None:
         number, pid = message.number, message.pid

@@ -41,6 +41,8 @@ def _variables(variables: Mapping[str, str]) -> Iterator[object]:
     for name, value in sorted(variables.items()):
         if name in _NAMES or (name.startswith(_PREFIXES) and not name.startswith(_NOT)):
             yield name, value
+    relative = variables.get("PYTHONPATH", "").split(os.pathsep)
+    yield [os.path.abspath(entry) for entry in relative] if relative != [""] else []
 
 
 def _process() -> Iterator[object]:
