@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar, overload
+from typing import TypeVar, cast, overload
 
 from syncline.core import engine as engines
 from syncline.core.context import RuntimeContext, get_runtime_context
 from syncline.core.engine import LISTED, ActorListing, Row, TaskListing
 from syncline.core.error_messages import NotAReferenceError
 from syncline.core.lifecycle import InitContext, ensure_engine, init, is_initialized, shutdown
-from syncline.core.refs import AnyGenerator, AnyRef, ObjectRef, ObjectRefGenerator
+from syncline.core.refs import AnyGenerator, AnyRef, ObjectRef, ObjectRefGenerator, Waitable
 from syncline.core.remote import ActorClass, ActorHandle, RemoteFunction, method, remote
 from syncline.core.tracebacks import forget_engine
 from syncline.suggestions import DIRECT_TRANSPORT
@@ -53,6 +53,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+W = TypeVar("W", bound=Waitable)
 
 _TRANSPORTS = (None, "object_store", "OBJECT_STORE")
 """Values of Ray's option `_tensor_transport` without an effect."""
@@ -116,23 +117,24 @@ def put(value: T, **_ignored: object) -> ObjectRef[T]:
 
 
 def wait(
-    refs: Sequence[ObjectRef[T]],
+    refs: Sequence[W],
     *,
     num_returns: int = 1,
     timeout: float | None = None,
     fetch_local: bool = True,
-) -> tuple[list[ObjectRef[T]], list[ObjectRef[T]]]:
+) -> tuple[list[W], list[W]]:
     """Wait until `num_returns` references have a value or an error; return (ready, not ready).
 
     Returns earlier after `timeout` seconds. The first list has at most `num_returns` references;
-    both keep the order of `refs`. Raises TypeError if `refs` is not a list of references, and
-    ValueError for duplicates and for an impossible `num_returns`.
+    both keep the order of `refs`. A generator is ready when it has a next item or has ended. Raises
+    TypeError if `refs` is not a list of references and generators, and ValueError for duplicates
+    and for an impossible `num_returns`.
     """
     try:
         _check_timeout(timeout)
         if isinstance(refs, ObjectRef):
             raise TypeError("`wait` got a single reference, but takes a list: write `wait([ref])`")
-        _check_references("wait", refs)
+        _check_references("wait", refs, generators=True)
         if not refs:
             return [], []
         if len(set(refs)) < len(refs):
@@ -150,9 +152,10 @@ def wait(
                 f"give 1 to {len(refs)}"
             )
         engine = engines.current or ensure_engine()
-        return engine.wait(
+        ready, rest = engine.wait(
             refs, num_returns=num_returns, timeout_s=timeout, fetch_local=fetch_local
         )
+        return cast("list[W]", ready), cast("list[W]", rest)
     except BaseException as error:
         forget_engine(error)
         raise
@@ -277,13 +280,13 @@ def _check_timeout(timeout: float | None) -> None:
         )
 
 
-def _check_references(what: str, refs: object) -> None:
+def _check_references(what: str, refs: object, *, generators: bool = False) -> None:
     if not isinstance(refs, (list, tuple)):
         raise NotAReferenceError(
             _not_a_reference(what, refs, "a reference or a list of references")
         )
     for position, ref in enumerate(refs):
-        if not isinstance(ref, ObjectRef):
+        if not (isinstance(ref, ObjectRef) or (generators and isinstance(ref, ObjectRefGenerator))):
             raise NotAReferenceError(
                 f"{_not_a_reference(what, ref, 'references')} (It is number {position} of the "
                 f"list.)"

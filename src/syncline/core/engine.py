@@ -20,7 +20,7 @@ from syncline.core.definitions import ActorDefinition, CallDefinition, TaskDefin
 from syncline.core.key_values import FileKeyValues, KeyValues
 from syncline.core.labels import Selector
 from syncline.core.options import MethodOptions
-from syncline.core.refs import AnyGenerator, AnyRef, Hold
+from syncline.core.refs import AnyGenerator, AnyRef, Hold, Waitable
 from syncline.core.runtime_env import Env
 from syncline.core.state_rows import Filter, StateListing, StateResource
 from syncline.records import dataclass
@@ -319,12 +319,12 @@ class Engine(ABC):
     @abstractmethod
     def wait(
         self,
-        refs: Sequence[AnyRef],
+        refs: Sequence[Waitable],
         *,
         num_returns: int,
         timeout_s: float | None,
         fetch_local: bool,
-    ) -> tuple[list[AnyRef], list[AnyRef]]:
+    ) -> tuple[list[Waitable], list[Waitable]]:
         """Return (ready, not ready) in the order of `refs`; at most `num_returns` are ready."""
 
     @abstractmethod

@@ -167,13 +167,41 @@ class ObjectRefGenerator(Generic[T]):
     """
 
     def __init__(self, id: int, *, counted: bool = False) -> None:
-        self._hold = Hold(id, counted=counted)
-        self._next = 0
+        self._begin(Hold(id, counted=counted), 0)
+
+    def _begin(self, hold: Hold, position: int) -> None:
+        self._hold = hold
+        self._next = position
+        self._fetched: tuple[ObjectRef[T] | None] | None = None  # the next item, or the end
+        self._awaited = -1  # index of the item that `when_next` has requested
+        self._waiting: list[Callable[[], None]] = []
 
     @property
     def id(self) -> int:
         """The id of the stream, also for `cancel`."""
         return self._hold.id
+
+    @property
+    def position(self) -> int:
+        """Index of the next item."""
+        return self._next
+
+    def when_next(self, notify: Callable[[], None]) -> None:
+        """Call `notify` once when the next item exists or the generator has ended."""
+        if self._fetched is not None:
+            notify()
+            return
+        self._waiting.append(notify)
+        if self._awaited != self._next:
+            self._awaited = self._next
+            engine_of_refs().on_item(self, self._next, partial(self._arrive, self._next))
+
+    def _arrive(self, index: int, ref: ObjectRef[T] | None) -> None:
+        if index == self._next:
+            self._fetched = (ref,)
+            waiting, self._waiting = self._waiting, []
+            for notify in waiting:
+                notify()
 
     def completed(self) -> ObjectRef[None]:
         """Return a reference that becomes None once the generator has ended."""
@@ -183,7 +211,10 @@ class ObjectRefGenerator(Generic[T]):
         return self
 
     def __next__(self) -> ObjectRef[T]:
-        ref: ObjectRef[T] | None = engine_of_refs().next_item(self, self._next, None)
+        if self._fetched is not None:
+            (ref,), self._fetched = self._fetched, None
+        else:
+            ref = engine_of_refs().next_item(self, self._next, None)
         if ref is None:
             raise StopIteration
         self._next += 1
@@ -201,8 +232,11 @@ class ObjectRefGenerator(Generic[T]):
         def hand_over(ref: ObjectRef[T] | None) -> None:
             loop.call_soon_threadsafe(_settle, future, ref)
 
-        engine_of_refs().on_item(self, self._next, hand_over)
-        ref = await future
+        if self._fetched is not None:
+            (ref,), self._fetched = self._fetched, None
+        else:
+            engine_of_refs().on_item(self, self._next, hand_over)
+            ref = await future
         if ref is None:
             raise StopAsyncIteration
         self._next += 1
@@ -234,12 +268,13 @@ class DynamicObjectRefGenerator(Generic[T]):
 AnyRef = ObjectRef[Any]
 """A reference to a value of any type."""
 AnyGenerator = ObjectRefGenerator[Any]
+Waitable = AnyRef | AnyGenerator
+"""An argument of `wait`; a generator is ready when it has a next item or has ended."""
 
 
 def _generator(hold: Hold, position: int) -> AnyGenerator:
     generator: AnyGenerator = ObjectRefGenerator.__new__(ObjectRefGenerator)
-    generator._hold = hold
-    generator._next = position
+    generator._begin(hold, position)
     return generator
 
 
@@ -268,12 +303,12 @@ class EngineOfRefs(Protocol):
 
     def wait(
         self,
-        refs: Sequence[AnyRef],
+        refs: Sequence[Waitable],
         *,
         num_returns: int,
         timeout_s: float | None,
         fetch_local: bool,
-    ) -> tuple[list[AnyRef], list[AnyRef]]: ...
+    ) -> tuple[list[Waitable], list[Waitable]]: ...
 
     def placement_group_ready(self, group_id: int) -> AnyRef: ...
 

@@ -1,7 +1,8 @@
 """`OMP_NUM_THREADS` of workers: one thread per CPU of the task or actor, unless the program sets
 it.
 
-Libraries read the variable when they are loaded; those that are loaded already keep their threads.
+Libraries read the variable when they are loaded; libraries that are already loaded keep their
+threads.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ from syncline.core.key_values import KeyValues
 from syncline.core.labels import Selector, alternatives
 from syncline.core.node_rows import with_both_spellings
 from syncline.core.options import ActorOptions, Keywords, TaskOptions
-from syncline.core.refs import AnyGenerator, AnyRef, Hold, ObjectRefGenerator
+from syncline.core.refs import AnyGenerator, AnyRef, Hold, ObjectRefGenerator, Waitable
 from syncline.core.state_rows import Filter, StateListing, StateResource
 
 Result = TypeVar("Result")
@@ -170,6 +170,8 @@ class ClusterEngine(Engine):
         mode: ResultMode = (
             options.num_returns if options.num_returns in ("streaming", "dynamic") else "plain"
         )
+        if mode == "dynamic" and options.retry_exceptions:
+            mode = "retried"
         function = remote_function(definition.function, mode, options.max_calls, self._enter)
         keywords = ray_options.task_options(
             options, definition.name, self._own_environment(options)
@@ -322,13 +324,16 @@ class ClusterEngine(Engine):
 
     def wait(
         self,
-        refs: Sequence[AnyRef],
+        refs: Sequence[Waitable],
         *,
         num_returns: int,
         timeout_s: float | None,
         fetch_local: bool,
-    ) -> tuple[list[AnyRef], list[AnyRef]]:
-        wanted = [ray_ref(ref) for ref in refs]
+    ) -> tuple[list[Waitable], list[Waitable]]:
+        wanted = [
+            handles.find(ref.id) if isinstance(ref, ObjectRefGenerator) else ray_ref(ref)
+            for ref in refs
+        ]
         arrived: set[RayObject] = set()
 
         def arrive(number: int, limit_s: float | None) -> bool | None:
@@ -348,8 +353,8 @@ class ClusterEngine(Engine):
                 )
         except Exception as error:
             raise translated(error) from None
-        ready: list[AnyRef] = []
-        rest: list[AnyRef] = []
+        ready: list[Waitable] = []
+        rest: list[Waitable] = []
         for ref, rays in zip(refs, wanted, strict=True):
             (ready if rays in arrived and len(ready) < num_returns else rest).append(ref)
         return ready, rest

@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from types import GeneratorType
 from typing import Any, ClassVar, Literal
 
 import ray
@@ -24,7 +25,7 @@ from ray.core.generated import gcs_pb2
 from syncline.core import definitions, serialization, termination
 from syncline.core import engine as engines
 from syncline.core.cluster import cluster_state
-from syncline.core.cluster.handles import RayObject
+from syncline.core.cluster.handles import ClusterRef, RayObject
 from syncline.core.cluster.ray_errors import task_failure
 from syncline.core.definitions import (
     ActorDefinition,
@@ -32,17 +33,20 @@ from syncline.core.definitions import (
     CallDefinition,
     as_async_iterator,
 )
+from syncline.core.embedded.invocation import collected
 from syncline.core.engine import ActorRecord, Args, Kwargs, current_engine
 from syncline.core.options import ASYNC_CONCURRENCY, MethodOptions
-from syncline.core.refs import DynamicObjectRefGenerator
+from syncline.core.refs import AnyRef, DynamicObjectRefGenerator
 
 Enter = Callable[[AnyFunction | type], None]
 """Prepares a Ray worker for a function or actor class: sets its engine. An importable function, so
 that it is pickled by reference.
 """
 
-ResultMode = Literal["plain", "streaming", "dynamic"]
-"""Return value; item by item; or all items behind one reference."""
+ResultMode = Literal["plain", "streaming", "dynamic", "retried"]
+"""Return value; item by item; all items behind one reference; the same, but errors are raised, so
+that Ray retries them.
+"""
 
 KILL_WAIT_S = 5.0
 """Seconds to wait for the death of a killed actor; usually it takes milliseconds."""
@@ -81,11 +85,38 @@ def _user_errors() -> Iterator[None]:
             hook()
 
 
+def _with_user_errors(result: object) -> object:
+    """Return a result; Ray iterates over a generator, whose errors are those of user code too."""
+    return _items(result) if isinstance(result, GeneratorType) else result
+
+
+def _items(items: Iterator[object]) -> Iterator[object]:
+    with _user_errors():
+        yield from (item for item in items)
+
+
+def _references(items: Iterable[object]) -> DynamicObjectRefGenerator[object]:
+    """Return references to the items of a generator; its error stands in the last one."""
+    made: list[AnyRef] = []
+    put = current_engine().put
+    try:
+        for item in items:
+            made.append(put(item))
+    except Exception as error:
+        made.append(ClusterRef(_fail.remote(task_failure(error))))
+    return DynamicObjectRefGenerator(made)
+
+
+@ray.remote(num_cpus=0)
+def _fail(error: BaseException) -> None:
+    raise error
+
+
 def _plain(function: AnyFunction, enter: Enter) -> AnyFunction:
     def body(*args: object, **kwargs: object) -> object:
         enter(function)
         with _user_errors():
-            return function(*args, **kwargs)
+            return _with_user_errors(function(*args, **kwargs))
 
     return body
 
@@ -104,6 +135,15 @@ def _dynamic(function: AnyFunction, enter: Enter) -> AnyFunction:
     def body(*args: object, **kwargs: object) -> object:
         enter(function)
         with _user_errors():
+            return _references(function(*args, **kwargs))
+
+    return body
+
+
+def _dynamic_or_error(function: AnyFunction, enter: Enter) -> AnyFunction:
+    def body(*args: object, **kwargs: object) -> object:
+        enter(function)
+        with _user_errors():
             put = current_engine().put
             return DynamicObjectRefGenerator([put(item) for item in function(*args, **kwargs)])
 
@@ -114,6 +154,7 @@ _BODIES: dict[ResultMode, Callable[[AnyFunction, Enter], AnyFunction]] = {
     "plain": _plain,
     "streaming": _streaming,
     "dynamic": _dynamic,
+    "retried": _dynamic_or_error,
 }
 
 
@@ -146,7 +187,7 @@ class Host(_Host):
     def call(self, name: str, /, *args: object, **kwargs: object) -> object:
         """Run a method."""
         with _user_errors():
-            return self._run(name, args, kwargs)
+            return _with_user_errors(self._run(name, args, kwargs))
 
     def stream(self, name: str, /, *args: object, **kwargs: object) -> Iterator[object]:
         """Run a generator method and yield its items."""
@@ -157,9 +198,7 @@ class Host(_Host):
     def gather(self, name: str, /, *args: object, **kwargs: object) -> object:
         """Run a generator method to its end and return references to its items."""
         with _user_errors():
-            return DynamicObjectRefGenerator(
-                [current_engine().put(item) for item in self._run(name, args, kwargs)]
-            )
+            return _references(self._run(name, args, kwargs))
 
 
 class AsyncHost(_Host):
@@ -181,7 +220,11 @@ class AsyncHost(_Host):
         with _user_errors():
             async with slot:
                 result = self._run(method, args, kwargs)
-                return await result if inspect.isawaitable(result) else result
+                if inspect.isawaitable(result):
+                    result = await result
+                elif inspect.isasyncgen(result):
+                    result = await collected(result)
+                return _with_user_errors(result)
 
     async def stream_on_loop(
         self, name: MethodName, /, *args: object, **kwargs: object
@@ -199,9 +242,7 @@ class AsyncHost(_Host):
         with _user_errors():
             async with slot:
                 items = as_async_iterator(self._run(method, args, kwargs))
-                return DynamicObjectRefGenerator(
-                    [current_engine().put(item) async for item in items]
-                )
+                return _references(await collected(items))
 
     def _slot_of(self, name: MethodName) -> tuple[str, AbstractAsyncContextManager[object]]:
         method, group = (name, "") if isinstance(name, str) else name

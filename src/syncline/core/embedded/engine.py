@@ -42,7 +42,7 @@ from syncline.core.engine import (
 from syncline.core.labels import Selector, check_machine
 from syncline.core.options import ASYNC_CONCURRENCY, ActorOptions, RetryExceptions, TaskOptions
 from syncline.core.placement import PlacementGroupSchedulingStrategy
-from syncline.core.refs import AnyGenerator, AnyRef, Hold, ObjectRef, ObjectRefGenerator
+from syncline.core.refs import AnyGenerator, AnyRef, Hold, ObjectRef, ObjectRefGenerator, Waitable
 from syncline.core.state_rows import Filter, StateListing, StateResource
 from syncline.core.tracebacks import raisable
 from syncline.exceptions import GetTimeoutError
@@ -346,13 +346,17 @@ class EmbeddedEngine(Engine):
 
     def wait(
         self,
-        refs: Sequence[AnyRef],
+        refs: Sequence[Waitable],
         *,
         num_returns: int,
         timeout_s: float | None,
         fetch_local: bool,
-    ) -> tuple[list[AnyRef], list[AnyRef]]:
-        arrived = self._connection.ready([ref.id for ref in refs], num_returns, timeout_s)
+    ) -> tuple[list[Waitable], list[Waitable]]:
+        streams = [ref for ref in refs if isinstance(ref, ObjectRefGenerator)]
+        ids = [ref.id for ref in refs if not isinstance(ref, ObjectRefGenerator)]
+        arrived = self._connection.ready(
+            ids, num_returns, timeout_s, {stream.id: stream.when_next for stream in streams}
+        )
         ready = [ref for ref in refs if ref.id in arrived][:num_returns]
         chosen = {ref.id for ref in ready}
         return ready, [ref for ref in refs if ref.id not in chosen]

@@ -12,7 +12,9 @@ import select
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from syncline.core import refs
@@ -82,7 +84,7 @@ class HubConnection(ABC):
     def values(self, ids: Iterable[int], timeout_s: float | None) -> dict[int, Value]:
         """Return the values of all `ids`.
 
-        Fewer if the timeout expires or a value is an error; then those that arrived.
+        If the timeout expires or a value is an error, return only the values that have arrived.
         """
         values: dict[int, Value] = {}
         wanted = set(ids)
@@ -126,8 +128,17 @@ class HubConnection(ABC):
                     self._unsubscribe((id,), on_value)
         return received[0] if received else None
 
-    def ready(self, ids: Sequence[int], count: int, timeout_s: float | None) -> set[int]:
-        """Return the ids with a value once `count` have one or the timeout expires."""
+    def ready(
+        self,
+        ids: Sequence[int],
+        count: int,
+        timeout_s: float | None,
+        others: Mapping[int, Callable[[Callable[[], None]], None]] = MappingProxyType({}),
+    ) -> set[int]:
+        """Return the ids with a value once `count` have one or the timeout expires.
+
+        `others` have functions that request a call when the id counts as ready.
+        """
         arrived: set[int] = set()
         waiter = Waiter(count)
 
@@ -135,9 +146,15 @@ class HubConnection(ABC):
             arrived.add(id)
             waiter.count()
 
+        def on_ready(id: int) -> None:
+            with self.guard:
+                on_value(id, m.NONE_VALUE)
+
         wanted = set(ids)
         with self.guard:
             self._subscribe(wanted, on_value, value=False)
+        for id, when_ready in others.items():
+            when_ready(partial(on_ready, id))
         try:
             self._wait(waiter, timeout_s)
         finally:
@@ -234,7 +251,7 @@ class RemoteHubConnection(HubConnection):
             self._channel.drain(0)
 
     def await_demand(self, stream_id: int, number: int) -> None:
-        """Wait until `number` items of a stream were requested, or nobody wants more."""
+        """Wait until `number` items of a stream were requested, or no consumer is left."""
         waiter = Waiter()
         token = next(self._tokens)
         with self.guard:

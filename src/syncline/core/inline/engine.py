@@ -47,6 +47,7 @@ from syncline.core.refs import (
     Hold,
     ObjectRef,
     ObjectRefGenerator,
+    Waitable,
 )
 from syncline.core.tracebacks import task_error
 from syncline.exceptions import (
@@ -591,18 +592,29 @@ class InlineEngine(InlineEngineBase):
 
     def wait(
         self,
-        refs: Sequence[AnyRef],
+        refs: Sequence[Waitable],
         *,
         num_returns: int,
         timeout_s: float | None,
         fetch_local: bool,
-    ) -> tuple[list[AnyRef], list[AnyRef]]:
+    ) -> tuple[list[Waitable], list[Waitable]]:
         self._objects.apply_refcounts()
-        entries = [self._objects.find(ref.id) for ref in refs]
-        self._finish_streams(refs)
-        self._objects.wait_for(entries, num_returns, timeout_s)
-        arrived = [ref for ref, entry in zip(refs, entries, strict=True) if entry.value is not None]
-        ready = arrived[:num_returns]
+        streams = [ref for ref in refs if isinstance(ref, ObjectRefGenerator)]
+        values = [ref for ref in refs if not isinstance(ref, ObjectRefGenerator)]
+        for stream in streams:
+            self._find_stream(stream.id).advance(stream.position)
+        entries = [self._objects.find(ref.id) for ref in values]
+        self._finish_streams(values)
+        self._objects.wait_for(entries, num_returns - len(streams), timeout_s)
+        arrived = {
+            *(
+                ref.id
+                for ref, entry in zip(values, entries, strict=True)
+                if entry.value is not None
+            ),
+            *(stream.id for stream in streams),
+        }
+        ready = [ref for ref in refs if ref.id in arrived][:num_returns]
         chosen = {ref.id for ref in ready}
         return ready, [ref for ref in refs if ref.id not in chosen]
 

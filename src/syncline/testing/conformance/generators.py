@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,26 @@ class Generators(Suite):
         refs = get(made) if num_returns == "dynamic" else made
         assert [int(get(ref)[0]) for ref in refs] == [0, 1, 2]
         assert len(Path(log).read_text()) == 3
+
+    def test_wait_for_the_next_item_of_a_generator(self, tmp_path: Path) -> None:
+        mark = tmp_path / "go"
+
+        @syncline.remote
+        def numbers() -> Iterator[int]:
+            yield 0
+            while not mark.exists():
+                time.sleep(0.005)
+            yield 1
+
+        stream, value = numbers.remote(), one.remote()
+        get(value)
+        assert syncline.wait([stream, value], num_returns=2) == ([stream, value], [])
+        assert get(next(stream)) == 0
+        mark.touch()
+        assert syncline.wait([stream], timeout=60) == ([stream], [])
+        assert [get(ref) for ref in stream] == [1]
+        assert syncline.wait([stream], timeout=60) == ([stream], [])
+        assert list(stream) == []
 
     def test_generator_waits_while_enough_items_are_not_consumed(self, tmp_path: Path) -> None:
         log = tmp_path / "made"
