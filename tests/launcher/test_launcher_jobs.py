@@ -183,6 +183,20 @@ def test_workers_end_with_a_killed_launcher(one):
     assert only_run(one.folder).state == "killed"
 
 
+def test_lost_template_is_named_and_leaves_no_worker(one):
+    process = one.start("-n", "2", "mismatch.py", str(one.folder))
+    pids = [
+        int(wait_for(lambda rank=rank: ready_pid(one.folder, rank), "start", process))
+        for rank in (0, 1)
+    ]
+    stat = Path(f"/proc/{pids[0]}/stat").read_text()
+    os.kill(int(stat.rpartition(")")[2].split()[1]), signal.SIGKILL)
+    _, stderr = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 1
+    assert "the process that starts the workers has ended" in stderr
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "end of the workers")
+
+
 def ready_pid(folder: Path, rank: int) -> str:
     file = folder / f"ready-{rank}"
     return file.read_text() if file.exists() else ""

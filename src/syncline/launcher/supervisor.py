@@ -14,6 +14,7 @@ from typing import Protocol
 
 from syncline.core.embedded import fork_server_messages
 from syncline.core.embedded.fork_server_messages import WorkerEnded, WorkerStarted
+from syncline.core.host import kill_group
 from syncline.launcher.messages import AgentFailed, GroupFailed, RankEnded, RankStarted, StartRank
 from syncline.launcher.output import RankOutput, Sink
 from syncline.launcher.script_process import WorkerProcess
@@ -173,6 +174,8 @@ class Supervisor:
             self._ended(message)
         elif message is None:
             self._exitcode, self._refused = 1, TEMPLATE_LOST
+            for worker in self._running.values():
+                kill_group(worker.pid)
 
     def _started(self, message: WorkerStarted) -> None:
         number, pid = message.number, message.pid
