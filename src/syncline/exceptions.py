@@ -118,7 +118,7 @@ SynclineError = RayError
 class WorkerTraceback(Exception):
     """A worker's traceback, set as the `__cause__` of an error that crossed processes.
 
-    It is never raised by itself.
+    It is never raised directly.
     """
 
     def __init__(self, text: str = "") -> None:

@@ -75,7 +75,7 @@ class Poll:
         return self._poll.poll(None if timeout_s < 0 else math.ceil(timeout_s * 1000))
 
     def fileno(self) -> int | None:
-        """Return None: no descriptor stands for all that are watched."""
+        """Return None, because no single descriptor represents all watched ones."""
         return None
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """The finder of modules named `ray…`, which stands before all others in `sys.meta_path`.
 
 `ray.x` is the same object as `syncline.x`, so that types and states exist once. `ray` itself is a
-module of its own, because it has another version. The classes have no bases of `importlib.abc`,
+separate module, because its version differs. The classes have no bases of `importlib.abc`,
 whose import takes milliseconds.
 """
 

@@ -181,7 +181,7 @@ def stop_command(context: click.Context, job_id: str, address: str | None, as_js
     if as_json:
         print_json(asdict(job))
     elif job.status not in ENDED:
-        warn(f"{job_id} was told to stop but has not ended within {STOP_S:g} s")
+        warn(f"{job_id} got a stop request but has not ended within {STOP_S:g} s")
     else:
         click.echo(
             f"{job_id} was stopped."

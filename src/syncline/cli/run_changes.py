@@ -42,7 +42,7 @@ def rm_command(
         _check_ended(place, force=force)
     if not yes:
         if not may_ask():
-            raise CommandError("nothing was deleted, as nobody can be asked: pass --yes")
+            raise CommandError("nothing was deleted without a confirmation: pass --yes")
         listed = "\n".join(f"  {place.path}" for place in places)
         click.confirm(f"Delete with all checkpoints?\n{listed}\n", abort=True, err=True)
     for place in places:

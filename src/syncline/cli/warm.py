@@ -20,7 +20,7 @@ IDLE_S = 1800.0
     metavar="SECONDS",
     help="End after so long without a job.",
 )
-@click.option("--stop", is_flag=True, help="End the templates of this user; jobs go on.")
+@click.option("--stop", is_flag=True, help="End the templates of this user; jobs continue.")
 def warm_command(idle_s: float, stop: bool) -> None:
     """Start a process that has imported torch, so that `syncline run` begins in half a second.
 

@@ -79,7 +79,7 @@ class DebugTerminal:
 
 
 def _is_interactive() -> bool:
-    """Return True if this process may read from its terminal: one in the background may not."""
+    """Return True if this process may read from its terminal; background processes may not."""
     try:
         terminal = sys.stdin.fileno()
         return os.isatty(sys.stdout.fileno()) and os.tcgetpgrp(terminal) == os.getpgrp()

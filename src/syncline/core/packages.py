@@ -95,7 +95,7 @@ def are_needed(environment: str) -> bool:
 def is_satisfied(line: str) -> bool:
     """Return True if an installed distribution satisfies the requirement, or none is needed.
 
-    Options, paths and URLs count as not satisfied: what they would install is unknown.
+    Options, paths and URLs count as not satisfied, because the packages they install are unknown.
     """
     text = line.partition(" #")[0].strip()
     if not text or text.startswith("#"):

@@ -23,7 +23,7 @@ OBJECT_STORE_MEMORY = "object_store_memory"
 HEAD_NODE = "node:__internal_head__"
 """Resource of which the head of a cluster has 1, and other nodes have none."""
 IMPLICIT_PREFIX = "node:__internal_implicit_resource_"
-"""Prefix of resources of which each node of a Ray cluster has 1 without being told."""
+"""Prefix of resources of which each node of a Ray cluster has 1 by default."""
 
 
 class Infeasible(ValueError):

@@ -30,7 +30,7 @@ class StateListing:
 
 
 def select(rows: Iterable[StateRow], filters: Sequence[Filter], limit: int) -> StateListing:
-    """Return the first `limit` rows that pass all filters, and the number of all that do."""
+    """Return the first `limit` rows that pass all filters, and the number of all matches."""
     tests = [_test(*each) for each in filters]
     kept: list[StateRow] = []
     total = 0

@@ -272,7 +272,7 @@ def _own(options: type, base: type = FileOptions) -> list[str]:
 def _read_files(
     source: Callable[..., Datasource], paths: Paths, options: Options, **arguments: Any
 ) -> Dataset:
-    """Return the dataset of a file source with `FileOptions` and arguments of its own."""
+    """Return the dataset of a file source with `FileOptions` and source-specific arguments."""
     return read(source(paths, **arguments, **source_arguments(options)), options)
 
 

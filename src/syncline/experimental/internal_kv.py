@@ -49,7 +49,7 @@ def _internal_kv_list(prefix: Bytes, *, namespace: Bytes | None = None) -> list[
 
 
 def _internal_kv_reset() -> None:
-    """Do nothing: no process holds a connection of its own."""
+    """Do nothing, because processes have no separate connections."""
 
 
 def _bytes(value: Bytes | None) -> bytes:

@@ -143,7 +143,7 @@ class JobSubmissionClient:
         return self._jobs.details(job_id).status
 
     def get_job_info(self, job_id: str) -> JobDetails:
-        """Return what is known of a job."""
+        """Return the information about a job."""
         return self._jobs.details(job_id)
 
     def list_jobs(self) -> list[JobDetails]:

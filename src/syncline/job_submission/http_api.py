@@ -105,7 +105,7 @@ class JobApi:
         return [JobDetails.from_fields(entry) for entry in answer]
 
     def details(self, job_id: str) -> JobDetails:
-        """Return what the cluster knows of one job."""
+        """Return the cluster's information about a job."""
         return JobDetails.from_fields(json.loads(self._request("GET", _path(job_id))))
 
     def jobs(self) -> list[Job]:

@@ -1,8 +1,8 @@
 """Jobs on this machine, without a cluster: each is a process in the background with a supervisor.
 
 Jobs are the user's, not the program's: every program of the user sees them, and they continue when
-the client ends. Their directories stay until they are deleted. Each job starts an engine of its own
-if it uses syncline; the resources that it asks for are noted, not reserved.
+the client ends. Their directories stay until they are deleted. Each job that uses syncline starts
+a separate engine; the resources that it asks for are noted, not reserved.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def delete_run(run: StorageDirectory) -> None:
 
     Raises:
         ValueError: The directory holds no run.
-        OSError: Something cannot be deleted; what was deleted before is lost.
+        OSError: A file cannot be deleted; files deleted before it are lost.
     """
     if run.file_info(RUN_FILE) is None:
         raise ValueError(f"{run.path} holds no run, so it is not deleted: it has no {RUN_FILE}")

@@ -72,7 +72,7 @@ class LogTimes:
     """Times of the lines of one part of a log.
 
     Args:
-        data: Content of the file of times; whatever is not valid is ignored.
+        data: Content of the file of times; invalid parts are ignored.
     """
 
     def __init__(self, data: bytes = b"") -> None:

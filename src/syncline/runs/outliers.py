@@ -80,7 +80,7 @@ def stack_groups(stacks: Mapping[str, str]) -> list[StackGroup]:
     """Group members by stack: outliers first, then larger groups before smaller ones.
 
     The largest group is the norm and all others are outliers. If two groups are equally large,
-    those that do not wait for others are outliers; if all or none of them wait, none is.
+    the group that does not wait for others is the outlier; if all or none of them wait, none is.
 
     Args:
         stacks: Printed stack (`traceback`, or reversed `faulthandler`) by rank or trial.

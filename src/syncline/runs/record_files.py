@@ -182,7 +182,7 @@ class Thinning:
             iteration: Number of the line.
             line_bytes: Length of the line.
             size_bytes: Bytes written before.
-            wanted: Keep the line while there is room beyond what the others need; used for reports
+            wanted: Keep the line while there is room beyond that for other lines; used for reports
                 with a checkpoint.
         """
         if size_bytes + line_bytes < self.first_bytes:

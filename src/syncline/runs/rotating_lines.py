@@ -1,7 +1,7 @@
-"""Files of lines that keep what is recent: `RotatingLines` writes them, `RotatingReader` reads.
+"""Files of lines that keep only recent lines: `RotatingLines` writes them, `RotatingReader` reads.
 
-A file that has reached its size is renamed to `NAME.1.jsonl` and a new one begins; the one before
-is dropped. So a record that grows for months stays small, without the lines of its beginning.
+A file that has reached its size is renamed to `NAME.1.jsonl` and a new one begins; the previous
+one is dropped. A record that grows for months therefore stays small and loses its oldest lines.
 """
 
 from __future__ import annotations

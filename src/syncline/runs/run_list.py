@@ -193,7 +193,7 @@ def find_run(name: str | None, storage: StorageDirectory) -> StorageDirectory:
 
 def summarize_run(run: StorageDirectory) -> RunSummary:
     """Return the summary of the run in a directory. The summary of a damaged record has the state
-    `unreadable` and the reason as its error. Its size is bounded whatever the record contains.
+    `unreadable` and the reason as its error. Its size is bounded for any content of the record.
     """
     try:
         record = RunRecord(_BoundedFiles(run))
@@ -251,7 +251,7 @@ def summary_of(
         workers: As in the summary.
         checkpoints: As in the summary.
         last: Last report; None without one. A search has `trials.json` instead.
-        stalled_since: As in the summary, whatever the state of the run.
+        stalled_since: As in the summary, regardless of the state of the run.
     """
     kind = str(described.get("kind", "train"))
     search = search_state(run) if kind == "tune" else None

@@ -1,7 +1,7 @@
 """Backends: setup of a framework around a training function (process group, environment variables).
 
-A `BackendConfig` is what the program states; its `Backend` acts on the worker group from the
-controller's side. `WorkerGroup` is the contract of that group; `workers.group` implements it.
+A `BackendConfig` contains the settings of the program; its `Backend` acts on the worker group from
+the controller's side. `WorkerGroup` is the contract of that group; `workers.group` implements it.
 
 The functions at the end are for backends of frameworks that are given addresses and port numbers. A
 framework binds its port later, so the worker holds it until then. Frameworks that take an open
@@ -127,7 +127,7 @@ class Backend(Generic[ConfigT]):
     """Setup and shutdown of a framework on a worker group. The default methods do nothing."""
 
     def on_start(self, worker_group: WorkerGroup, backend_config: ConfigT) -> None:
-        """Set the framework up. The workers run, with their ranks and GPUs known. An error fails
+        """Set up the framework. The workers run; their ranks and GPUs are known. An error fails
         the attempt.
         """
 

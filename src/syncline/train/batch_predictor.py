@@ -89,9 +89,9 @@ class BatchPredictor:
             min_scoring_workers: Actors that are kept.
             max_scoring_workers: The most actors; None for as many as there is room for.
             num_cpus_per_worker: CPUs per actor: by default 1, or 0 with GPUs.
-            num_gpus_per_worker: GPUs per actor; the predictor is told to use them.
-            separate_gpu_stage: Accepted for older programs: preprocessing is always a stage of its
-                own, which holds no GPU.
+            num_gpus_per_worker: GPUs per actor, which the predictor uses.
+            separate_gpu_stage: Accepted for older programs: preprocessing is always a separate
+                stage without GPUs.
             ray_remote_args: Further options of `remote` for the actors.
             **predict_kwargs: For the predictor's `predict`.
         """

@@ -99,7 +99,7 @@ class Callback:
     def on_trial_recover(
         self, iteration: int, trials: list[Trial], trial: Trial, **info: object
     ) -> None:
-        """Called after a trial failed, before it restarts; searcher and scheduler are not told."""
+        """Called after a trial failed, before it restarts; schedulers get no notice."""
 
     def on_trial_error(
         self, iteration: int, trials: list[Trial], trial: Trial, **info: object
@@ -140,7 +140,7 @@ class CallbackList:
         callbacks: The callbacks.
 
     Raises:
-        TypeError: One of them is no callback, for example a class.
+        TypeError: One of them is not a callback, for example a class.
     """
 
     def __init__(self, callbacks: Sequence[Callback]) -> None:

@@ -266,7 +266,7 @@ def extended(kind: type[_Config], given: Any) -> _Config:
 
 
 def _check_without(parent: Any, config: object, *names: str) -> None:
-    """Run the checks of `parent` without `names`: trainers deprecate these options."""
+    """Run the checks of `parent` except for `names`, which trainers deprecate."""
     values = {name: getattr(config, name) for name in names}
     for name in names:
         object.__setattr__(config, name, None)

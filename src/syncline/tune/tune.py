@@ -115,7 +115,7 @@ def run(
         trial_dirname_creator: Returns the directory name of a trial.
         max_failures: Restarts of a failing trial; -1 for no limit.
         fail_fast: End the search at the first failure; "raise" also raises its exception.
-        restore: Checkpoint from which a trial without one of its own starts.
+        restore: Initial checkpoint of trials without their own checkpoint.
         resume: Continue the search of this `name`: True, or "AUTO" if it may not exist. Add
             "+ERRORED" or "+RESTART_ERRORED" to continue or restart failed trials.
         resume_config: Treatment of the trials in detail.

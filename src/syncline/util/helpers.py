@@ -25,7 +25,7 @@ def as_completed(
 
     Args:
         refs: References.
-        chunk_size: Values to wait for together; with 1, each is yielded at once.
+        chunk_size: Number of values to wait for together; with 1, each is yielded immediately.
         yield_obj_refs: Yield references that are ready instead of values.
         **kwargs: Other arguments of `wait`: `timeout` and `fetch_local`.
     """

@@ -30,7 +30,7 @@ class Check:
     check: str
     """Subject."""
     status: Status
-    """`warning` is no failure; `skipped` means that the check was impossible or unnecessary."""
+    """`warning` is not a failure; `skipped` means that the check was impossible or unnecessary."""
     message: str
     """Finding."""
     remedy: str | None = None

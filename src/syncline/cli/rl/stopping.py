@@ -38,7 +38,7 @@ class Remaining:
 
 
 class StopCriteria:
-    """Metrics and the values that end the training, whichever is reached first.
+    """Metrics and their stop values; the first one reached ends the training.
 
     Args:
         criteria: Least values by metric; nested metrics as `a/b`. Names of older releases work.

@@ -110,7 +110,7 @@ def actor_hold(ray_actor: RayObject) -> ClusterHold:
 
 
 def stream(ray_generator: RayObject, id: int | None = None) -> AnyGenerator:
-    """Wrap a generator of Ray's, or a compatible object with an id of its own."""
+    """Wrap a generator of Ray's, or a compatible object with a separate id."""
     hold = StreamHold(
         number_of(ray_generator.completed().binary()) if id is None else id, ray_generator
     )

@@ -2,7 +2,7 @@
 
 A node holds the arguments of one call, among which are other nodes. `execute` submits the calls
 that a node needs, each once, and returns what `.remote()` would. Every execution of a `ClassNode`
-starts an actor of its own. Methods of one `ClassNode` run in the order in which they were bound,
+starts a separate actor. Methods of one `ClassNode` run in the order in which they were bound,
 and executing one of them executes those before it.
 """
 

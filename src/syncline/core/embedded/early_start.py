@@ -61,7 +61,7 @@ def _is_child() -> bool:
 
 
 def _identity() -> tuple[object, ...]:
-    """Return what a fork server takes from the process that starts it."""
+    """Return the data that a fork server inherits from the process that starts it."""
     return os.getpid(), os.getuid(), os.getgid(), settings.inherited_environment()
 
 

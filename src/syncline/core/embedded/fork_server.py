@@ -33,7 +33,7 @@ SPAWN_CODE = (
 def main(fd: int, modules: Iterable[str] = ()) -> None:
     """Serve the driver at the other end of `fd` until the driver ends.
 
-    Until the driver sends the configuration, import `modules` and those that the driver names.
+    Until the driver sends the configuration, import `modules` and the modules named by the driver.
     """
     connection = socket.socket(fileno=fd)
     connection.set_inheritable(False)

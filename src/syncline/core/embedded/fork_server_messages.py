@@ -46,7 +46,7 @@ class LaunchWorker:
 @dataclass(frozen=True, kw_only=True)
 class LaunchProgram:
     """Request for a program. Descriptors: a file with its pickled work (see `program_server`), its
-    stdin, stdout and stderr, then those that it gets as argument.
+    stdin, stdout and stderr, then those passed as arguments.
     """
 
     number: int

@@ -19,7 +19,7 @@ from syncline.exceptions import RuntimeEnvSetupError
 
 
 def run_installed(arguments: bytes) -> None:
-    """Install what is missing and become the worker; never returns."""
+    """Install missing packages and become the worker; never returns."""
     code = 1
     try:
         fds, start, config = pickle.loads(arguments)

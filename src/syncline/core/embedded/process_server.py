@@ -54,7 +54,7 @@ class ProcessServer(ABC):
 
     @abstractmethod
     def leaves_processes(self, status: int) -> bool:
-        """Return True if the processes that an ended one has started may go on."""
+        """Return True if the children of an ended process may continue."""
 
     @abstractmethod
     def end(self) -> None:
@@ -104,7 +104,7 @@ class ProcessServer(ABC):
         self._send(WorkerStarted(number=number, pid=pid))
 
     def leave(self) -> None:
-        """Undo in a forked process what the loop has set up."""
+        """Undo the set-up of the loop in a forked process."""
         gc.enable()
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGTERM):

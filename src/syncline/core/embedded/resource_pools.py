@@ -3,8 +3,8 @@
 A `Pool` is a set of free amounts that holders take from: the node, or a bundle carved out of it.
 Amounts are lists of units indexed by resource (CPU first), because the scheduler reads them for
 every task. GPUs are also counted per device: a fraction goes to the fullest device with room, so
-that whole devices stay whole; more than one GPU takes whole devices. The scheduler decides who may
-take when.
+that whole devices stay whole; more than one GPU takes whole devices. The scheduler decides which
+holder may take resources, and when.
 """
 
 from __future__ import annotations

@@ -228,7 +228,7 @@ class Scheduler(SchedulerState):
                 self._update_queue(s)
         out: list[Instruction] = []
         if s is not None and not w.tasks:
-            self._release_worker(w, out)  # its current task has ended in the meantime
+            self._release_worker(w, out)  # its current task has already ended
         self._dispatch(out)
         return out
 

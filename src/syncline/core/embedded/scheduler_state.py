@@ -119,7 +119,7 @@ class SchedulerState:
         self._node = Pool([self._total.units(name) for name in self._names], [UNIT] * gpus)
         self._count_slots()
         self._debts: list[int] | None = None
-        """Largest units owed of each resource after the machine shrank below what is held."""
+        """Maximum overcommitted units of each resource after the machine shrank."""
         self._shapes: dict[int, Shape] = {}
         self._shape_ids: dict[ShapeKey, int] = {}
         self._next_shape = 0

@@ -120,7 +120,7 @@ class InlineObjects(ObjectTable):
         self._run_due()
 
     def apply_refcounts(self) -> None:
-        """Apply the references that the program made and dropped; free what has none."""
+        """Apply created and dropped references; free objects without references."""
         journal = refs.journal
         while journal or self._due:
             with self._changed:

@@ -33,7 +33,7 @@ class RaggedTensorScalar(pa.ExtensionScalar):  # type: ignore[misc]
     """One row of a ragged column."""
 
     def as_py(self, **_: object) -> np.ndarray | None:
-        """Return the row as an ndarray of its own shape, or None for null."""
+        """Return the row as an ndarray with its original shape, or None for null."""
         if self.value is None:
             return None
         shape: list[int] = self.value["shape"].as_py()

@@ -6,8 +6,8 @@ Random operators below a cache therefore draw only once, and operators after it 
 whether the cache is filled or not.
 
 Restart points record the origins. An execution that resumes elsewhere, where the cache is empty,
-computes the rows of the same origin; it ignores a cache of another origin. If a cache was filled or
-lost in the meantime, the execution begins at its first row and the consumer skips the rows that it
+computes the rows of the same origin; it ignores a cache of another origin. If a cache was filled
+or lost since then, the execution begins at its first row and the consumer skips the rows that it
 had before.
 
 A cache in memory belongs to the process and is released with the last plan that contains its node;
@@ -348,7 +348,7 @@ class FileCacheWriter:
         for left in arrow_files.writer_directories(
             self._location.filesystem, self._location.directory
         ):
-            # On a remote filesystem nobody can know whether the writer is alive.
+            # On a remote filesystem it is unknown whether the writer is alive.
             lock = (
                 DirectoryLock.try_acquire(self._location.filesystem, left)
                 if storage.is_local(self._location.filesystem)

@@ -240,7 +240,7 @@ def start_execution(
         epoch: Number of the pass, for operators that draw anew in each pass.
         restart: Start of the output: an `OutputBlock.restart` of an execution of the same plan with
             the same seed and epoch, on any machine. The execution may begin before that row if a
-            cache was filled or emptied in the meantime; its blocks carry their row numbers.
+            cache was filled or emptied since then; its blocks carry their row numbers.
         name: Display name.
     """
     point: RestartPoint = None

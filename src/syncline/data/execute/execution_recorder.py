@@ -1,6 +1,6 @@
 """Records of an execution: the lines that the driver writes to a journal.
 
-An execution of a program gets a run directory of its own once it has lasted for a moment. Passes of
+An execution of a program gets a separate run directory once it has lasted for a moment. Passes of
 a training run go to that run's directory; all passes of one process over a dataset share a file.
 The driver's thread decides what to write; a separate thread writes it, so that blocks never wait
 for a disk. Nothing here raises: a failure to record is a line in the debug log.

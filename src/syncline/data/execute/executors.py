@@ -269,7 +269,7 @@ class Executors:
         self._of(active.launch.task).cancel(active)
 
     def waits_for(self, active: ActiveTask) -> str | None:
-        """Describe what a task without a process waits for; None if it has one."""
+        """Describe why a task has no process yet; None if it has one."""
         executor = self._of(active.launch.task)
         return (
             None

@@ -327,7 +327,7 @@ class TensorArray(ExtensionArray, np.lib.mixins.NDArrayOperatorsMixin):
     def take(
         self, indices: Any, *, allow_fill: bool = False, fill_value: Any = None
     ) -> TensorArray:
-        """Return the rows at these positions; with `allow_fill`, -1 stands for a row of NaN."""
+        """Return the rows at these positions; with `allow_fill`, -1 selects a row of NaN."""
         if not allow_fill or not (np.asarray(indices) < 0).any():
             return TensorArray(self._tensor[np.asarray(indices, np.intp)])
         fill = np.nan if fill_value is None else _plain(fill_value)

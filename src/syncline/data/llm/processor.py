@@ -173,7 +173,7 @@ def build_processor(
         builder_kwargs: `chat_template_kwargs`, further values for the chat template.
 
     Raises:
-        TypeError: `config` is no configuration of a processor, or an argument is unknown.
+        TypeError: `config` is not a processor configuration, or an argument is unknown.
     """
     extra = dict(builder_kwargs or {})
     values = extra.pop("chat_template_kwargs", None)

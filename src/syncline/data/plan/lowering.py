@@ -4,7 +4,7 @@ Nodes that work row by row become steps in the tasks of the stage before them (`
 nodes get stages of their own (`exchanges`). A node that is used twice is computed twice.
 
 `map_batches` with a number of rows cuts batches across the blocks of a task. If the tasks before it
-have fewer rows than a batch, it gets tasks of its own, with blocks bundled until there are enough
+have fewer rows than a batch, it gets separate tasks, with blocks bundled until there are enough
 rows.
 """
 
@@ -378,7 +378,7 @@ class _Lowering:
         return stage
 
     def _add_step(self, below: int, request: StepRequest) -> int:
-        """Add a step to the tasks of stage `below`, or in a stage of its own."""
+        """Add a step to the tasks of stage `below`, or to a separate stage."""
         if self.drafts[below].try_add(request):
             return below
         draft = StageDraft(

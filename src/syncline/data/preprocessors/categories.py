@@ -81,7 +81,7 @@ def element_codes_of(
     """Return the codes of the elements of lists and tensors, -1 for unknown elements, and the row
     of each element; both int64 `(elements,)`.
 
-    A value that is no list is the only element of its row.
+    A value that is not a list is the only element of its row.
     """
     lists = as_lists(column)
     if lists is None:

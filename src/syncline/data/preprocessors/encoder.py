@@ -1,6 +1,6 @@
 """Encoders: convert categories to numbers, vectors and pandas categoricals.
 
-Categories are learned from the whole dataset and sorted. Null is no category: it is an error for
+Categories are learned from the whole dataset and sorted. Null is not a category: it is an error for
 all encoders but `Categorizer`. Categories that were not in the fitted dataset become null, or zero
 vectors.
 """
@@ -154,7 +154,7 @@ class MultiHotEncoder(_LimitedEncoder):
     """Encodes each list as an int64 tensor with the count of each category.
 
     Args:
-        columns: Names of columns of lists; a value that is no list is a list of one.
+        columns: Names of columns of lists; other values count as one-element lists.
         max_categories: For some columns, the maximum number of categories; the most frequent ones
             are kept.
         output_columns: Names of the output columns; the input columns by default.

@@ -90,7 +90,7 @@ class TorchVisionPreprocessor(SerializablePreprocessorBase):
     def _apply(self, array: np.ndarray) -> np.ndarray:
         torch = optional.load("torch", purpose="TorchVisionPreprocessor", install="torch")
         try:
-            # torch warns about read-only arrays, such as those that share memory with a block.
+            # torch warns about read-only arrays, such as arrays that share memory with a block.
             result: object = self._torchvision_transform(
                 torch.as_tensor(array if array.flags.writeable else array.copy())
             )

@@ -1,5 +1,5 @@
 """`Display`: contract of the displays of a run, the displays that do not draw, and the base class
-of those that do. Panels are in `terminal_panel` and `notebook_panel`.
+of drawing displays. Panels are in `terminal_panel` and `notebook_panel`.
 """
 
 from __future__ import annotations

@@ -79,10 +79,10 @@ class Reservation:
         """Reserve resources, waiting for those in use; return the number of workers.
 
         Raises:
-            ValueError: There are not enough resources, whoever uses them now, and no reason to
-                expect more.
-            TrainingFailedError: Nodes have died, or an autoscaler was to bring some, and what is
-                missing has not come in time.
+            ValueError: There are not enough resources, even if none are in use, and no more are
+                expected.
+            TrainingFailedError: Nodes have died, or an autoscaler was to bring some, and the
+                missing nodes have not arrived in time.
             ReservationInterrupted: `interrupt` was called.
         """
         if self._group is not None and (

@@ -112,7 +112,7 @@ def fitting(columns: Sequence[Column], widths: Sequence[int], width: int) -> lis
 
 
 def as_text(renderable: RenderableType, width: int = 10_000) -> str:
-    """Return what a terminal of that width would show, without colours and trailing spaces."""
+    """Return the text that a terminal of this width shows, without colours and trailing spaces."""
     target = StringIO()
     Console(
         file=target,

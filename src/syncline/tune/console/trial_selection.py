@@ -34,7 +34,7 @@ class TrialGroups:
     """Score (higher is better) and negative position of each TERMINATED trial, unsorted."""
 
     failed: Sequence[Trial] = field(default_factory=list)
-    """Trials that failed at least once, including those that were restarted."""
+    """Trials that failed at least once, including restarted ones."""
 
     @property
     def counts(self) -> dict[str, int]:

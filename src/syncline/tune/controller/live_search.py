@@ -163,7 +163,7 @@ class LiveSearch:
         files: Experiment directory, for profiles.
         running: The running trials.
         actor_of: Returns the actor of a trial.
-        stop: Interrupts the search and returns at once.
+        stop: Interrupts the search without waiting for its end.
     """
 
     def __init__(

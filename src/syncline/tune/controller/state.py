@@ -120,7 +120,7 @@ class TuneMachine(Dispatcher[Event, None], handles=Event):
         return self._table.drain_changed()
 
     def set_capacity(self, trials: float) -> None:
-        """Limit the number of running trials to what the engine can run, whatever they reserve."""
+        """Limit the running trials to the capacity of the engine, regardless of reservations."""
         self._capacity = trials
 
     def set_storage(self, storage: StorageContext) -> None:
@@ -129,7 +129,7 @@ class TuneMachine(Dispatcher[Event, None], handles=Event):
 
     @property
     def waits_for_searcher(self) -> bool:
-        """True if the searcher suggested nothing and will be asked again."""
+        """True if the searcher suggested nothing and is called again later."""
         return self._searcher == "waiting"
 
     @property

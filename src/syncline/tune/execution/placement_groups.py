@@ -29,7 +29,7 @@ class PlacementGroupFactory:
 
     Raises:
         ValueError: No bundles, only empty ones, a negative amount, or an unknown strategy.
-        TypeError: `bundles` is no list of dictionaries.
+        TypeError: `bundles` is not a list of dictionaries.
     """
 
     def __init__(

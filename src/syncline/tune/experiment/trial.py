@@ -238,7 +238,7 @@ class Trial:
     def record_checkpoint(
         self, checkpoint: Checkpoint, metrics: Mapping[str, object]
     ) -> list[Checkpoint]:
-        """Record the latest checkpoint; return those that retention no longer keeps."""
+        """Record the latest checkpoint; return the checkpoints that retention discards."""
         index = self.next_checkpoint_index
         self.next_checkpoint_index += 1
         return self.checkpoints.register(index, checkpoint, metrics)

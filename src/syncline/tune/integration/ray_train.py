@@ -41,7 +41,7 @@ class TuneReportCallback(UserCallback):
         self._reported_missed = False
 
     def report_missed(self, run_context: RunConfig, *, started: bool = False) -> None:
-        """Report what the run had reported before a kill and the search does not know.
+        """Repeat reports that the run made before a kill and that the search has not received.
 
         Args:
             run_context: Configuration of the run.

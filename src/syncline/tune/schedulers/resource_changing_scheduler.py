@@ -98,7 +98,7 @@ class DistributeResources:
         base: PlacementGroupFactory,
         increment: Amounts,
     ) -> int:
-        """Return the number of increments for `trial`: an even share, limited by what is free."""
+        """Return the number of increments for `trial`: an even share of the free resources."""
         del result
         live = controller.get_live_trials()
         available = self._available(controller)

@@ -267,7 +267,7 @@ class Trainable:
     def export_model(
         self, export_formats: Sequence[str] | str, export_dir: str | None = None
     ) -> dict[str, str]:
-        """Write the model in other formats; return the paths of those that are supported."""
+        """Write the model in other formats; return the paths of the supported ones."""
         formats = [export_formats] if isinstance(export_formats, str) else list(export_formats)
         return self._export_model(formats, export_dir or self.logdir)
 

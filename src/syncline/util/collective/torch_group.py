@@ -1,6 +1,6 @@
 """`TorchGroup`: one collective group of this process, as a process group of torch.
 
-The group has a store of its own: rank 0 opens it and publishes its address in the engine's key
+The group has a separate store: rank 0 opens it and publishes its address in the engine's key
 values. The default group of `torch.distributed` is neither used nor created. Arrays of numpy share
 their memory with the tensors, so all operations work in place.
 """

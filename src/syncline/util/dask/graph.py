@@ -85,7 +85,7 @@ class GraphState:
         }
 
     def _discover(self, nodes: Mapping[Key, GraphNode]) -> Iterable[Key]:
-        """Collect the tasks below the wanted keys; return those that can run."""
+        """Collect the tasks below the wanted keys; return the runnable ones."""
         ready: list[Key] = []
         stack = [(key, None) for key in self._wanted]
         while stack:

@@ -121,7 +121,7 @@ class LocalIterator:
             round_robin_weights: Items of each iterator per turn; "*" for all that it has.
 
         Raises:
-            ValueError: An argument is no LocalIterator, or the number of weights is another one.
+            ValueError: An argument is not a LocalIterator, or the number of weights does not match.
         """
         iterators = [self, *others]
         for other in others:

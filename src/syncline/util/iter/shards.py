@@ -1,7 +1,7 @@
 """`ParallelIteratorWorker`: serves the items of one shard; base class of users' own sources.
 
-A reader begins an iteration with a key of its own, so that several may read one shard, each from
-its beginning. Slices of an iteration share one pass over the items.
+A reader begins an iteration with a unique key, so that several readers may read one shard from its
+beginning. Slices of an iteration share one pass over the items.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class Dispatcher:
             self._dispatch()
 
     def wait_in_engine(self, sink: Sink, timeout_s: float | None) -> None:
-        """Wait for the chunks of a call if workers have them all; otherwise return at once.
+        """Wait for the chunks of a call if workers have them all; otherwise return immediately.
 
         The calling thread then receives the results itself, which saves switches of threads.
         """
@@ -191,7 +191,7 @@ class Dispatcher:
             most = GROUPS_PER_WORKER if size > 1 else 1
             if worker is None or len(worker.running) >= most:
                 return
-            # All workers get a share of what is left.
+            # Divide the remaining chunks among all workers.
             size = min(size, math.ceil(len(self._queue) / len(self._workers)))
             if self._limit is not None:
                 size = min(size, self._limit - worker.taken)

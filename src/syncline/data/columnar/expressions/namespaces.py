@@ -285,8 +285,8 @@ class StringNamespace(Namespace[E]):
 
     def jq(self, filter_expr: str) -> E:
         """Return the part of a JSON document at a path of jq such as `.user.name`, `.items[0]` or
-        `.[1]`. Strings are returned as they are, other values as JSON; null if the text is no JSON,
-        or has nothing there.
+        `.[1]`. Strings are returned as they are, other values as JSON; null if the text is not
+        valid JSON or the path does not exist.
 
         Raises:
             ValueError: `filter_expr` is not a path; pipes and functions of jq are not supported.

@@ -226,8 +226,8 @@ class OperatorSetup(NamedTuple):
 class Operator(Generic[G]):
     """Base class. Not thread-safe.
 
-    Subclasses with inputs define `add` and `_input_ended`; those that do more than pass blocks on
-    define `next_action`.
+    Subclasses with inputs define `add` and `_input_ended`; operators that do more than forward
+    blocks define `next_action`.
     """
 
     holds_blocks: ClassVar[bool] = True

@@ -170,7 +170,7 @@ class TaskOperator(Operator[G], Generic[G]):
         self._check_end()
 
     def _emit_held(self) -> None:
-        """Emit the blocks of the tasks after those that have ended."""
+        """Emit the blocks of the tasks that follow the ended ones."""
         in_order = self._in_order
         while in_order and in_order[0].finished and not self.closed:
             in_order.popleft()

@@ -96,7 +96,7 @@ class WriteResult(Generic[WriteReturnType]):
     """Combined result of all write tasks."""
 
     num_rows: int
-    """Rows, including those that an interrupted earlier run wrote."""
+    """Number of rows, including rows written by an interrupted earlier run."""
     size_bytes: int
     """Bytes of those rows in memory."""
     write_returns: list[WriteReturnType]

@@ -35,7 +35,7 @@ from syncline.data.io.sinks.datasink import (
 
 logger = logging.getLogger(__name__)
 
-# Attributes that differ between runs but do not affect what is written.
+# Attributes that differ between runs but do not affect the written files.
 _RUN_STATE = frozenset({"_resumable", "_skip", "_earlier", "_state", "_job", "_patterns"})
 
 

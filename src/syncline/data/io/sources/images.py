@@ -108,7 +108,7 @@ class ImageDecoder:
         self._jpeg = _simplejpeg() if mode in (None, "RGB", "L") else None
 
     def decode(self, content: bytes, name: str, buffer: np.ndarray | None = None) -> np.ndarray:
-        """Decode one image, to uint8 for most modes. Raises ValueError if it is no image.
+        """Decode one image, to uint8 for most modes. Raises ValueError if it is not an image.
 
         Args:
             content: Content of the file.

@@ -32,7 +32,7 @@ _ROWS_PER_TASK = 50
 class SQLDatasource(Datasource):
     """Reads the rows of a query; arguments as in `read_sql`.
 
-    A database that cannot compute MOD, ABS and the hash is read in one task; the log says so.
+    A database that cannot compute MOD, ABS and the hash is read in one task, which is logged.
     """
 
     def __init__(
