@@ -83,8 +83,8 @@ class ControllerMachine(Dispatcher[Event, None], handles=Event):
     def note(self, event: Event, now: float) -> None:
         """Change the state of the event's subject, without the steps that follow from it.
 
-        Events that arrive together are noted first and settled once, so that a thousand replicas
-        that start do not cost a thousand passes over all of them. Raises the errors of `handle`.
+        Events that arrive together are recorded first and settled in one pass over all replicas.
+        Raises the errors of `handle`.
         """
         self._step.now = now
         self._step.table_version = self.table.version

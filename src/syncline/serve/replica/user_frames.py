@@ -25,7 +25,7 @@ def is_library(filename: str) -> bool:
 def shortened_traceback(error: BaseException) -> str:
     """Return the traceback from the first frame of user code on, as text.
 
-    The frames before it are those of web frameworks, dozens for each request. An error without
+    The omitted frames belong to web frameworks, dozens per request. An error without
     frames of user code keeps all of them.
     """
     first: TracebackType | None = error.__traceback__

@@ -1,4 +1,4 @@
-"""`DeploymentRouter`: which replica gets which call of one deployment. Pure: no clock, no sockets.
+"""`DeploymentRouter`: assigns the calls of one deployment to replicas. Pure: no clock, no sockets.
 
 A caller (proxy, program or replica) has one router for each deployment that it calls. Calls wait in
 one queue, first come, first served. A call goes to the replica with the fewest calls of this caller
