@@ -1,7 +1,9 @@
 """Jobs of `syncline run` with real processes: record, stacks, stalls, signals, warm template."""
 
+import contextlib
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -200,6 +202,24 @@ def test_lost_template_is_named_and_leaves_no_worker(one):
 def ready_pid(folder: Path, rank: int) -> str:
     file = folder / f"ready-{rank}"
     return file.read_text() if file.exists() else ""
+
+
+def test_script_sees_a_terminal_where_the_console_is_one(launcher):
+    found = []
+    for name in ("syncline", "torchrun"):
+        master, slave = pty.openpty()
+        process = launcher(name).start(
+            "terminal.py", stdin=subprocess.DEVNULL, stdout=slave, stderr=slave
+        )
+        os.close(slave)
+        text = b""
+        with contextlib.suppress(OSError):  # the last process has closed the terminal
+            while data := os.read(master, 4096):
+                text += data
+        os.close(master)
+        assert process.wait(LIMIT_S) == 0
+        found.append(text)
+    assert found[0] == found[1] == b"[0] True True False\r\n[0] no end"
 
 
 def test_two_nodes_on_this_machine(launcher):

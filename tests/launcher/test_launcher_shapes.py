@@ -61,6 +61,7 @@ SHAPES = (
     ),
     Shape(name="ending", arguments=(*TWO, "ending.py"), lines=10),
     Shape(name="interpreter", arguments=(*TWO, "interpreter.py", "a", "--b=c"), lines=88),
+    Shape(name="count_of_cpus", arguments=("--nproc-per-node", "cpu", "arguments.py")),
     Shape(name="one_worker", arguments=("interpreter.py",), lines=43),
     Shape(name="run_path", arguments=(*TWO, "--run-path", "arguments.py", "-n", "4"), lines=2),
     Shape(
