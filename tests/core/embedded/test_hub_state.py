@@ -88,5 +88,6 @@ def test_node_and_driver_are_listed(hub: Hub) -> None:
     (driver,) = rows(hub, "workers")
     assert (driver["worker_type"], driver["is_alive"]) == ("DRIVER", True)
     assert driver["pid"] == os.getpid()
+    assert 0 < node["start_time_ms"] <= driver["start_time_ms"]
     (job,) = rows(hub, "jobs")
     assert (job["job_id"], job["status"]) == ("01", "RUNNING")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -93,6 +94,7 @@ class HubState:
         self._tasks = tasks
         self._actors = actors
         self._groups = groups
+        self._started_ms = round(time.time() * 1000)
         self._rows: dict[StateResource, Callable[[str], Iterator[StateRow]]] = {
             "actors": self._actor_rows,
             "jobs": self._job_rows,
@@ -294,7 +296,7 @@ class HubState:
                 "exit_detail": process.stop_reason,
                 "worker_launch_time_ms": None,
                 "worker_launched_time_ms": None,
-                "start_time_ms": None,
+                "start_time_ms": self._started_ms if process is self._hub.driver else None,
                 "end_time_ms": None,
                 "debugger_port": None,
                 "num_paused_threads": 0,
@@ -302,7 +304,8 @@ class HubState:
 
     def _node_rows(self, job_id: str) -> Iterator[StateRow]:
         total = self._hub.scheduler.total()
-        yield node_state(with_both_spellings({**self._hub.node, "Resources": total}))
+        row = node_state(with_both_spellings({**self._hub.node, "Resources": total}))
+        yield {**row, "start_time_ms": self._started_ms}
 
     def _group_rows(self, job_id: str) -> Iterator[StateRow]:
         for row in self._groups.all(self._node_id):
@@ -324,7 +327,7 @@ class HubState:
             "entrypoint": " ".join(sys.argv),
             "message": None,
             "error_type": None,
-            "start_time": None,
+            "start_time": self._started_ms,
             "end_time": None,
             "metadata": {},
             "runtime_env": {},
