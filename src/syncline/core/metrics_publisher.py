@@ -1,4 +1,4 @@
-"""Publishes the metrics of user code of this process to the program, and collects those of all.
+"""Publishes the metrics of user code of this process to its program, and collects those of all.
 
 A thread, started by the first change of a value, puts the values into the engine's key values
 `DELAY_S` after a change; so does the end of a task or call, because its worker may be killed next.
@@ -18,7 +18,6 @@ from syncline.core.engine import Engine
 from syncline.core.message import Message
 from syncline.core.metrics_text import Family, HistogramValue, Tags, UserMetric, metrics_text
 
-NAMESPACE = b"syncline-metrics"
 DELAY_S = 0.1
 """Seconds between a change and its publication; further changes go with it."""
 BEAT_S = 10.0
@@ -29,6 +28,18 @@ CHEAP_S = 0.005
 SHARE = 0.05
 """Share of a worker's time that publishing may take at the end of calls, if there are many series.
 """
+
+
+def _namespace(job_id: str) -> bytes:
+    """Return the namespace of a program's values: on a cluster, values outlive their program."""
+    return f"syncline-metrics-{job_id}".encode()
+
+
+def forget(engine: Engine) -> None:
+    """Delete the values of the program, at its end."""
+    namespace = _namespace(engine.runtime_info().job_id)
+    for key in engine.key_values.keys(b"", namespace):
+        engine.key_values.delete(key, namespace)
 
 
 class Published(Message):
@@ -52,7 +63,7 @@ class Publisher:
         self.reset()
 
     def reset(self) -> None:
-        """Forget the thread, in a forked child."""
+        """Discard the thread, in a forked child."""
         if self.flush in engines.result_hooks:
             engines.result_hooks.remove(self.flush)
         self._changed = threading.Event()
@@ -63,7 +74,7 @@ class Publisher:
         self._thread: threading.Thread | None = None
 
     def on_change(self) -> None:
-        """Note that a value changed; the thread starts with the first one."""
+        """Record that a value changed; the thread starts with the first one."""
         self._is_unpublished = True
         if not self._changed.is_set() and not self._is_stopped:
             self._changed.set()
@@ -79,9 +90,10 @@ class Publisher:
         self._is_unpublished = False
         values = () if self._is_stopped else self._collect()
         if values:
-            worker_id = engine.runtime_info().worker_id
-            published = Published(worker_id=worker_id, time=time.time(), metrics=values)
-            engine.key_values.put(worker_id.encode(), pickle.dumps(published), NAMESPACE)
+            info = engine.runtime_info()
+            published = Published(worker_id=info.worker_id, time=time.time(), metrics=values)
+            data = pickle.dumps(published)
+            engine.key_values.put(info.worker_id.encode(), data, _namespace(info.job_id))
 
     def flush(self) -> None:
         """Publish the values at the end of a call; if that is expensive, not after each."""
@@ -98,8 +110,8 @@ class Publisher:
     def families(self, engine: Engine) -> list[Family]:
         """Return the metrics of all processes of the engine, with the latest values of this one."""
         self.publish(engine)
-        values = engine.key_values
-        found = [values.get(key, NAMESPACE) for key in values.keys(b"", NAMESPACE)]
+        values, namespace = engine.key_values, _namespace(engine.runtime_info().job_id)
+        found = [values.get(key, namespace) for key in values.keys(b"", namespace)]
         return merged((pickle.loads(data) for data in found if data is not None), time.time())
 
     def text(self, engine: Engine) -> str:

@@ -11,7 +11,9 @@ them in the program. Counters and histograms are summed over processes; a gauge 
 
 from __future__ import annotations
 
-from syncline.core.lifecycle import ensure_engine
+from syncline.core import engine as engines
+from syncline.core import metrics_publisher
+from syncline.core.lifecycle import ensure_engine, shutdown_hooks
 from syncline.core.metrics import Counter, Gauge, Histogram, Metric, publisher
 
 __all__ = ["Counter", "Gauge", "Histogram", "Metric", "text"]
@@ -20,3 +22,12 @@ __all__ = ["Counter", "Gauge", "Histogram", "Metric", "text"]
 def text() -> str:
     """Return the metrics of all processes of this engine in the Prometheus format."""
     return publisher.text(ensure_engine())
+
+
+def _forget_values() -> None:
+    engine = engines.current
+    if engine is not None and engine.address != "local":
+        metrics_publisher.forget(engine)
+
+
+shutdown_hooks.append(_forget_values)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from syncline.core import api
+from syncline.core.engine import Engine
 from syncline.core.lifecycle import ensure_engine, is_program
 from syncline.optional import load
 from syncline.util.collective.types import Backend, ReduceOp
@@ -20,8 +21,6 @@ from syncline.util.collective.types import Backend, ReduceOp
 if TYPE_CHECKING:
     from syncline.util.collective.torch_group import TorchGroup
 
-DECLARED = b"syncline-collective-declared"
-"""Namespace of the key values with declarations of `create_collective_group`."""
 
 _groups: dict[str, TorchGroup] = {}
 _lock = threading.RLock()
@@ -134,8 +133,9 @@ def create_collective_group(
             str(int(actor._actor_id)): rank for actor, rank in zip(actors, ranks, strict=True)
         },
     }
-    values = ensure_engine().key_values
-    if values.put(group_name.encode(), json.dumps(declaration).encode(), DECLARED, overwrite=False):
+    engine = ensure_engine()
+    data = json.dumps(declaration).encode()
+    if engine.key_values.put(group_name.encode(), data, _declared(engine), overwrite=False):
         raise RuntimeError(
             f"A group named {group_name!r} is declared already: destroy it in one of its actors, "
             "or use another name."
@@ -148,7 +148,8 @@ def destroy_collective_group(group_name: str = "default") -> None:
     with _lock:
         group = _groups.pop(group_name, None)
     if group is not None:
-        ensure_engine().key_values.delete(group_name.encode(), DECLARED)
+        engine = ensure_engine()
+        engine.key_values.delete(group_name.encode(), _declared(engine))
         group.destroy()
 
 
@@ -332,14 +333,20 @@ def _join(name: str, backend: str, world_size: int, rank: int, timeout_ms: int) 
         rank=rank,
         world_size=world_size,
         values=engine.key_values,
+        namespace=_declared(engine) + b"-stores",
         address=engine.node_address(),
         timeout_s=timeout_ms / 1000,
     )
 
 
+def _declared(engine: Engine) -> bytes:
+    """Return the namespace of the program's declarations: on a cluster, they outlive it."""
+    return f"syncline-collective-{engine.runtime_info().job_id}".encode()
+
+
 def _join_declared(name: str) -> None:
     engine = ensure_engine()
-    text = engine.key_values.get(name.encode(), DECLARED)
+    text = engine.key_values.get(name.encode(), _declared(engine))
     actor = engine.runtime_info().actor
     declared = {} if text is None else json.loads(text)
     rank = None if actor is None else declared.get("ranks", {}).get(str(int(actor.actor_id)))

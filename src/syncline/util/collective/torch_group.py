@@ -19,7 +19,6 @@ import torch.distributed as dist
 from syncline.core.key_values import KeyValues
 from syncline.util.collective.types import Backend, ReduceOp
 
-NAMESPACE = b"syncline-collective"
 CONNECT_S = 3.0
 """Seconds to connect to a published address, which may be one of an earlier group."""
 POLL_S = 0.005
@@ -53,6 +52,7 @@ class TorchGroup:
         name: Name of the group, equal on all ranks.
         backend: `Backend.GLOO` or `Backend.NCCL`.
         values: Key values of the engine.
+        namespace: Namespace of the program in the key values.
         address: Address of this node.
         timeout_s: Seconds to wait for other ranks, here and in each operation.
 
@@ -68,6 +68,7 @@ class TorchGroup:
         rank: int,
         world_size: int,
         values: KeyValues,
+        namespace: bytes,
         address: str,
         timeout_s: float,
     ) -> None:
@@ -77,6 +78,7 @@ class TorchGroup:
         self.world_size = world_size
         self._timeout = timedelta(seconds=timeout_s)
         self._values = values
+        self._namespace = namespace
         self._key = name.encode()
         self._store = self._open(address) if rank == 0 else self._join()
         store = dist.PrefixStore(backend, self._store)
@@ -158,7 +160,7 @@ class TorchGroup:
     def destroy(self) -> None:
         """Leave the group."""
         if self.rank == 0:
-            self._values.delete(self._key, NAMESPACE)
+            self._values.delete(self._key, self._namespace)
         self._group.shutdown()
 
     # -- the store
@@ -169,14 +171,14 @@ class TorchGroup:
         )
         token = secrets.token_hex(8)
         store.set("token", token)
-        self._values.put(self._key, f"{address} {store.port} {token}".encode(), NAMESPACE)
+        self._values.put(self._key, f"{address} {store.port} {token}".encode(), self._namespace)
         return store
 
     def _join(self) -> Any:
         deadline = time.monotonic() + self._timeout.total_seconds()
         rejected: set[bytes] = set()
         while time.monotonic() < deadline:
-            published = self._values.get(self._key, NAMESPACE)
+            published = self._values.get(self._key, self._namespace)
             if published is not None and published not in rejected:
                 store = self._connected(published)
                 if store is not None:
