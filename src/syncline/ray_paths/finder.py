@@ -65,7 +65,7 @@ class _LazyModule(ModuleType):
 
 def install() -> None:
     """Let imports find the modules of the table."""
-    if not any(type(each).__name__ == _Finder.__name__ for each in sys.meta_path):
+    if not any(isinstance(each, _Finder) for each in sys.meta_path):
         sys.meta_path.append(_Finder())
 
 
