@@ -27,6 +27,19 @@ def inherited_environment() -> dict[str, str]:
     return dict(os.environ)
 
 
+def environment_for_ray() -> dict[str, str]:
+    """Return a copy of all variables, for a process that imports Ray itself, also in a program that
+    imports syncline as `ray`.
+    """
+    variables = inherited_environment()
+    if variables.pop(AS_RAY, None):
+        entries = variables.pop("PYTHONPATH", "").split(os.pathsep)
+        kept = [entry for entry in entries if entry not in ("", AS_RAY_STARTUP)]
+        if kept:
+            variables["PYTHONPATH"] = os.pathsep.join(kept)
+    return variables
+
+
 def flag(name: str) -> bool:
     """Return the value of a boolean variable; raise ValueError if it is not one."""
     text = (environment(name) or "").strip().lower()
@@ -44,6 +57,8 @@ def portable() -> bool:
 
 AS_RAY = "SYNCLINE_AS_RAY"
 """Variable that `syncline.as_ray` sets for child processes. Users do not set it."""
+AS_RAY_STARTUP = str(Path(__file__).parent / "as_ray" / "startup")
+"""Directory that `syncline.as_ray` adds to PYTHONPATH: its `sitecustomize.py` prepares children."""
 
 
 LOCAL_JOB = "SYNCLINE_LOCAL_JOB"

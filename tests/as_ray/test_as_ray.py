@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from syncline import settings
 from syncline.as_ray import API_VERSION, program
-from syncline.as_ray.imports import STARTUP
+from syncline.settings import AS_RAY_STARTUP as STARTUP
 
 Done = subprocess.CompletedProcess[str]
 Run = Callable[..., Done]
@@ -231,6 +232,18 @@ def test_install_is_refused_after_ray_and_after_the_start(tmp_path: Path) -> Non
     assert f"`ray` is already imported, from {tmp_path / 'ray.py'}" in done.stderr
     code = "import syncline; syncline.init(local_mode=True); syncline.as_ray.install()"
     assert "before `init`" in python("-c", code).stderr
+
+
+def test_processes_of_ray_itself_do_not_inherit_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([STARTUP, "/mine"]))
+    monkeypatch.setenv(settings.AS_RAY, "1")
+    variables = settings.environment_for_ray()
+    assert variables["PYTHONPATH"] == "/mine"
+    assert settings.AS_RAY not in variables
+    monkeypatch.setenv("PYTHONPATH", STARTUP)
+    assert "PYTHONPATH" not in settings.environment_for_ray()
+    monkeypatch.delenv(settings.AS_RAY)
+    assert settings.environment_for_ray() == settings.inherited_environment()
 
 
 def test_clusters_are_refused_because_their_engine_needs_ray(run: Run) -> None:

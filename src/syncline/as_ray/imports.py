@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
 from syncline import settings
 from syncline.as_ray import finder
 from syncline.as_ray.finder import RayFinder
 from syncline.as_ray.names import RAY
 from syncline.core import engine as engines
-
-STARTUP = str(Path(__file__).with_name("startup"))
-"""Directory whose `sitecustomize.py` prepares the child processes of this one."""
 
 
 def install() -> None:
@@ -47,7 +43,7 @@ def install_in_child() -> RayFinder:
 def prepare_children() -> None:
     """Set the variables by which child processes get the finder."""
     inherited = settings.environment("PYTHONPATH")
-    entries = [STARTUP, *(inherited.split(os.pathsep) if inherited else [])]
+    entries = [settings.AS_RAY_STARTUP, *(inherited.split(os.pathsep) if inherited else [])]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(entries))
     os.environ[settings.AS_RAY] = "1"
 

@@ -23,7 +23,7 @@ MISSING = (
 
 
 def command(python: str | None = None) -> list[str]:
-    """Return the command line of `ray`: the executable beside this Python, or its module.
+    """Return the command line of `ray`: the executable next to this Python, or its module.
 
     Raises:
         CommandError: Ray is not installed for this Python.
@@ -37,12 +37,12 @@ def command(python: str | None = None) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment for Ray's processes: that of this process, with two changes.
+    """Return the environment for processes of Ray itself: that of this process, with two changes.
 
     Usage reports are off unless the user enabled them, and `python` in a submitted command is the
     one that runs the cluster, even if its virtual environment is not active.
     """
-    inherited = {"RAY_USAGE_STATS_ENABLED": "0", **settings.inherited_environment()}
+    inherited = {"RAY_USAGE_STATS_ENABLED": "0", **settings.environment_for_ray()}
     beside, path = os.path.dirname(sys.executable), inherited.get("PATH", os.defpath)
     if beside not in path.split(os.pathsep):
         inherited["PATH"] = os.pathsep.join((beside, path))
