@@ -153,3 +153,17 @@ def test_errors_of_expressions_are_those_of_an_execution(ds: Dataset) -> None:
     ):
         with pytest.raises(UserCodeException):
             call()
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        lambda ds: ds.select_columns(["bb"]),
+        lambda ds: ds.drop_columns(["bb"]),
+        lambda ds: ds.rename_columns({"bb": "c"}),
+    ],
+)
+def test_unknown_columns_of_a_projection_are_errors_of_user_code(ds: Dataset, unknown: Any) -> None:
+    for error in (UserCodeException, UnknownColumnError):
+        with pytest.raises(error):
+            unknown(ds)

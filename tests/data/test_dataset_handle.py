@@ -77,7 +77,7 @@ def test_a_lineage_can_be_kept_where_others_can_read_the_source() -> None:
 
 def test_a_dataset_is_no_sequence_but_true() -> None:
     ds = numbers(0)
-    with pytest.raises(TypeError, match="count()"):
+    with pytest.raises(AttributeError, match="count()"):
         len(ds)
     with pytest.raises(TypeError, match="iter_rows"):
         iter(ds)

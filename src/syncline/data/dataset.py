@@ -1201,7 +1201,10 @@ class Dataset:
         raise AttributeError(f"{text}: {hint}" if hint else text, name=name, obj=self)
 
     def __len__(self) -> NoReturn:
-        raise TypeError("a dataset has no len(), since counting may compute all rows: call count()")
+        # Not a TypeError: it is the exception that programs for Ray expect.
+        raise AttributeError(
+            "a dataset has no len(), since counting may compute all rows: call count()"
+        )
 
     def __bool__(self) -> bool:
         return True  # without this, `if ds:` would call `len`

@@ -129,13 +129,13 @@ class Progress:
         self._save()
 
     def reached(self, restart: Restart) -> None:
-        """Note that all positions before `restart` are done."""
+        """Record that all positions before `restart` are done."""
         self.restart = restart
         if self._clock() >= self._next:
             self._save()
 
     def complete(self) -> None:
-        """Note that all rows are written; only the commit is left."""
+        """Record that all rows are written; only the commit is left."""
         self.is_complete = True
         self._save()
 

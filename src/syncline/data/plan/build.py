@@ -150,7 +150,7 @@ def filter_rows(
 def select_columns(source: Input, cols: str | list[str], options: Options) -> Project:
     """Build `Dataset.select_columns`."""
     names = checks.column_names("cols", cols)
-    checks.known_columns(source.known_schema(), names)
+    checks.projected_columns(source.known_schema(), names)
     if not names:  # a projection on no expressions would keep all columns
         schema = source.schema()
         return _project(
@@ -165,7 +165,7 @@ def select_columns(source: Input, cols: str | list[str], options: Options) -> Pr
 def drop_columns(source: Input, cols: str | list[str], options: Options) -> Project:
     """Build `Dataset.drop_columns`."""
     names = checks.column_names("cols", cols)
-    checks.known_columns(source.known_schema(), names)
+    checks.projected_columns(source.known_schema(), names)
     return _project(source, options, expressions=(star(),), dropped=names)
 
 
@@ -192,7 +192,7 @@ def rename_columns(
         return _project(source, options, renamed=dict(zip(old, new, strict=True)))
     old = checks.column_names("names", list(names))
     known = source.known_schema()
-    checks.known_columns(known, old)
+    checks.projected_columns(known, old)
     taken = [name for name in new if known is not None and name in known.names and name not in old]
     if taken:
         raise ValueError(

@@ -89,6 +89,12 @@ def key_names(name: str, value: object) -> tuple[str, ...]:
         raise ValueError(str(error)) from None
 
 
+def projected_columns(schema: pa.Schema | None, names: Iterable[str]) -> None:
+    """Raise the UnknownColumnError of `known_columns` as the error of an execution."""
+    with _as_in_an_execution("Project"):
+        known_columns(schema, names)
+
+
 def known_columns(schema: pa.Schema | None, names: Iterable[str]) -> None:
     """Raise UnknownColumnError for a name that is not in `schema`. A None schema is unknown."""
     if schema is not None:

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RandomSeedConfig:
-    """A seed that may be derived anew for each execution."""
+    """A seed that may be derived again for each execution."""
 
     seed: int | None = None
     """The seed; None for one that the execution draws."""
