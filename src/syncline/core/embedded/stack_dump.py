@@ -14,7 +14,7 @@ import signal
 import time
 from pathlib import Path
 
-from syncline import system
+from syncline import settings, system
 from syncline.core.embedded.session_directories import sessions_directory
 from syncline.optional import deferred
 
@@ -28,9 +28,13 @@ ANSWER_S = 3.0
 """Seconds that a process may take to begin; a stopped one never does."""
 
 
-def register() -> None:
-    """Register the signal handler; a worker calls this before it reports that it is ready."""
-    fd = os.memfd_create(_NAME) if system.IS_LINUX else _new_file()
+def register(session: Path | None = None) -> None:
+    """Register the signal handler; a worker calls this before it reports that it is ready.
+
+    Args:
+        session: Directory of the worker's session, which removes the file of portable mode.
+    """
+    fd = os.memfd_create(_NAME) if system.IS_LINUX else _new_file(session)
     fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)
     faulthandler.register(SIGNAL, file=fd, all_threads=True)
 
@@ -61,23 +65,22 @@ def _await_writing(memory: Path) -> None:
             size, since = now, time.monotonic()
 
 
-def _file_of(pid: int) -> Path:
-    return sessions_directory(None) / f"{_NAME}-{pid}"
-
-
-def _new_file() -> int:
-    """Return a file of this process, after removing those of dead processes."""
-    mine = _file_of(os.getpid())
-    mine.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for other in mine.parent.glob(f"{_NAME}-*"):
-        if not psutil.pid_exists(int(other.name.rpartition("-")[2])):
-            other.unlink(missing_ok=True)
-    return os.open(mine, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+def _new_file(session: Path | None) -> int:
+    """Return a file of this process; without a session, remove those of dead processes."""
+    directory = session or sessions_directory(settings.temporary_directory())
+    if session is None:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for other in directory.glob(f"{_NAME}-*"):
+            if not psutil.pid_exists(int(other.name.rpartition("-")[2])):
+                other.unlink(missing_ok=True)
+    path = directory / f"{_NAME}-{os.getpid()}"
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 
 
 def _memory_of(pid: int) -> Path | None:
     if not system.IS_LINUX:
-        return path if (path := _file_of(pid)).exists() else None
+        base, name = sessions_directory(settings.temporary_directory()), f"{_NAME}-{pid}"
+        return next((path for at in ("", "*/") for path in base.glob(at + name)), None)
     try:
         return next(
             (fd for fd in Path(f"/proc/{pid}/fd").iterdir() if _NAME in os.readlink(fd)), None

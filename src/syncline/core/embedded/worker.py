@@ -76,7 +76,7 @@ def run(
     ).install()
     child_processes.announce(config.session)
     interrupts.install(previous=executor.on_interrupt)
-    stack_dump.register()
+    stack_dump.register(Path(config.session.directory))
     shared_reactor.start()
     connection.send((m.WORKER_READY,))
     executor.serve()
