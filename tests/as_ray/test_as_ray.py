@@ -259,6 +259,20 @@ def test_clusters_are_refused_because_their_engine_needs_ray(run: Run) -> None:
     assert "syncline migrate" in said
 
 
+def test_nodes_of_ray_are_refused_when_they_are_started(run: Run) -> None:
+    text = """
+        import ray
+        from ray.cluster_utils import Cluster
+        assert ray.cluster_utils.Cluster is Cluster
+        try:
+            Cluster(initialize_head=True)
+        except RuntimeError as error:
+            print(error)
+    """
+    (said,) = lines(run(text))
+    assert "ray.init(num_cpus=...)" in said
+
+
 @pytest.mark.processes
 def test_workers_and_their_children_get_syncline(run: Run, tmp_path: Path) -> None:
     (tmp_path / "library.py").write_text(

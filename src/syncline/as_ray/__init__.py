@@ -6,8 +6,9 @@ then gives syncline: `ray.util.queue` is the module `syncline.util.queue`. Child
 it through the variable PYTHONPATH, whose first directory, `startup`, has a `sitecustomize.py`.
 
 Files in the order in which an import flows through them: `finder` (modules named `ray…`),
-`ray_module` (the module `ray` itself), `names` (counterparts and advice), `distribution` (Ray's
-entry for `importlib.metadata`), `imports` (installation), `program` (running a program).
+`ray_module` (the module `ray` itself), `names` (counterparts and advice), `cluster_utils` (nodes of
+Ray, which are refused), `distribution` (Ray's entry for `importlib.metadata`), `imports`
+(installation), `program` (running a program).
 
 Covered: this machine. Not covered: Ray clusters, whose engine needs Ray itself; child processes
 that ignore PYTHONPATH (`python -I`, `-E`, or an `env=` without it).

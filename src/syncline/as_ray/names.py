@@ -16,6 +16,8 @@ _OWN = frozenset(
     }
 )  # fmt: skip
 """Modules of syncline that are unrelated to Ray's modules of the same name."""
+_REPLACED = {"ray.cluster_utils": "syncline.as_ray.cluster_utils"}
+"""Modules that need Ray itself, and what stands in for them."""
 _JOBS = "ray.dashboard.modules.job"
 """Modules of jobs, which syncline has below its own dashboard."""
 
@@ -27,6 +29,8 @@ def is_ray(name: str) -> bool:
 
 def counterpart(name: str) -> str | None:
     """Return syncline's form of a dotted name of Ray; None if the module is unrelated."""
+    if name in _REPLACED:
+        return _REPLACED[name]
     below = name.removeprefix(RAY)
     is_own = below[1:].partition(".")[0] in _OWN
     if is_own and not (f"{_JOBS}.".startswith(f"{name}.") or name.startswith(f"{_JOBS}.")):

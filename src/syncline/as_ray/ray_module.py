@@ -5,6 +5,7 @@ It is an ordinary module object, so that functions that refer to it are pickled 
 
 from __future__ import annotations
 
+import importlib
 from types import ModuleType
 
 import syncline
@@ -19,10 +20,12 @@ def make() -> ModuleType:
         if name.startswith("__") and name.endswith("__") and name != "__all__":
             raise AttributeError(f"module {RAY!r} has no attribute {name!r}")
         dotted = f"{RAY}.{name}"
-        if counterpart(dotted) is None:
+        ours = counterpart(dotted)
+        if ours is None:
             raise AttributeError(advice(dotted))
         try:
-            value: object = getattr(syncline, name)
+            place = importlib.import_module(ours.rpartition(".")[0])
+            value: object = getattr(place, ours.rpartition(".")[2])
         except AttributeError as error:
             raise AttributeError(advice(dotted, error)) from error
         setattr(module, name, value)
