@@ -63,11 +63,11 @@ def test_end_of_a_stream_is_noticed(selector, tmp_path):
 def test_tail_is_bounded(selector, tmp_path):
     output = RankOutput(0, selector, None)
     stdout, stderr = output.open(str(tmp_path / "out"), os.devnull)
-    for number in range(2_000):
+    for number in range(3_000):
         os.write(stdout, f"line {number} {'x' * 40}\n".encode())
         pass_on(selector)
     assert len(output.tail()) <= TAIL_BYTES
-    assert "line 1999" in output.tail()
+    assert "line 2999" in output.tail()
     output.close()
     for fd in (stdout, stderr):
         os.close(fd)

@@ -37,9 +37,9 @@ def failure_text(script: str, failures: Sequence[Failure], tails: Mapping[int, s
         verb = "was" if len(stopped) == 1 else "were"
         lines.append(f"{ranks_text(stopped)} {verb} stopped")
     for each in causes:
-        trace = last_lines(each.traceback or tails.get(each.rank, ""))
+        trace = _trace(each, tails)
         if trace:
-            lines += [f"Rank {each.rank}:", textwrap.indent(trace, "  ")]
+            lines += [f"Rank {each.rank}:", textwrap.indent(last_lines(trace), "  ")]
             break
     return "\n".join(lines)
 
@@ -47,11 +47,7 @@ def failure_text(script: str, failures: Sequence[Failure], tails: Mapping[int, s
 def event_texts(failures: Sequence[Failure], tails: Mapping[int, str]) -> dict[str, dict[str, str]]:
     """Return the fields `ranks` and `tracebacks` of the record's event about a failure."""
     causes = [each for each in failures if not is_stopped(each)] or list(failures)
-    traces = {
-        each.rank: trace
-        for each in causes
-        if (trace := traceback_of(each.traceback or tails.get(each.rank, "")))
-    }
+    traces = {each.rank: trace for each in causes if (trace := _trace(each, tails))}
     return {
         "ranks": {str(each.rank): exit_cause(each.exitcode) for each in causes},
         "tracebacks": {str(rank): text for rank, text in traces.items()},
@@ -80,9 +76,14 @@ def traceback_of(output: str) -> str:
     return "\n".join(line.rstrip("\r") for line in lines[: end + 1])
 
 
-def last_lines(output: str) -> str:
-    """Return the last lines of the last traceback."""
-    lines = traceback_of(output).splitlines()
+def _trace(failure: Failure, tails: Mapping[int, str]) -> str:
+    """Return the traceback that the rank has recorded, or the last one in its output."""
+    return failure.traceback.strip() or traceback_of(tails.get(failure.rank, ""))
+
+
+def last_lines(trace: str) -> str:
+    """Return the last lines of a traceback."""
+    lines = trace.splitlines()
     return "\n".join(lines if len(lines) <= LINES else ["…", *lines[-LINES:]])
 
 

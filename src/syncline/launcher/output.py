@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 
 READ_BYTES = 1 << 16
-TAIL_BYTES = 16_384
+TAIL_BYTES = 65_536
 """Bytes of each rank's latest output that are kept for messages."""
 Sink = Callable[[bytes], None]
 
@@ -61,7 +61,7 @@ class RankOutput:
         return writer
 
     def read(self, fd: int) -> None:
-        """Pass on the output that is there."""
+        """Forward the available output."""
         try:
             data = os.read(fd, READ_BYTES)
         except BlockingIOError:

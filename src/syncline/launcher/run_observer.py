@@ -115,7 +115,7 @@ class RunObserver:
         self._next_sample = self._clock() + FIRST_SAMPLE_S
 
     def ended(self, worker: RunningRank, exitcode: int) -> None:
-        """Note how a worker ended."""
+        """Record how a worker ended."""
         self._ended[worker.request.rank] = worker, exitcode
 
     def tick(self, workers: Mapping[int, RunningRank]) -> None:

@@ -51,6 +51,10 @@ from syncline.launcher.messages import (
 
 ONE_NODE = "syncline-one-node"
 """Name of the rendezvous of a job on one node."""
+MOST_FAILURES = 64
+"""Failed ranks of this node that are reported."""
+LONGEST_TRACEBACK = 2_000
+"""Characters of a recorded traceback that are reported, from its end."""
 _LOCAL_ENDPOINTS = ("localhost:0", "127.0.0.1:0")
 
 
@@ -67,15 +71,14 @@ def run_agent(connection: socket.socket, values: dict[str, Any]) -> int:
     try:
         record(_launch)(channel, options)
     except ChildFailedError as error:
-        failures = tuple(_failure(rank, each) for rank, each in error.failures.items())
-        channel.send(GroupFailed(failures=failures))
+        channel.send(GroupFailed(failures=_failures(error.failures)))
         return 1
     except SignalException as error:
         channel.send(AgentFailed(reason=f"stopped by {error.sigval.name}", traceback=""))
         return 1
     except Exception as error:
         is_clear = isinstance(error, (AssertionError, OSError, ValueError, RuntimeError))
-        text = "" if is_clear and str(error) else traceback.format_exc()
+        text = "" if is_clear and str(error) else traceback.format_exc()[-50_000:]
         channel.send(AgentFailed(reason=f"{type(error).__name__}: {error}", traceback=text))
         return 1
     return 0
@@ -105,6 +108,12 @@ def _launch(channel: Channel, options: Namespace) -> None:
     elastic_launch(config, command)(*arguments)
 
 
+def _failures(found: dict[int, ProcessFailure]) -> tuple[Failure, ...]:
+    """Return the failures by rank, the first one first, in the size of one packet."""
+    ordered = sorted(found.items(), key=lambda item: item[1].timestamp)
+    return tuple(_failure(rank, each) for rank, each in ordered[:MOST_FAILURES])
+
+
 def _failure(rank: int, failure: ProcessFailure) -> Failure:
     message = failure.message
     trace = ""
@@ -116,7 +125,7 @@ def _failure(rank: int, failure: ProcessFailure) -> Failure:
         pid=failure.pid,
         exitcode=failure.exitcode,
         time=float(failure.timestamp),
-        traceback=trace,
+        traceback=trace[-LONGEST_TRACEBACK:],
     )
 
 
@@ -309,7 +318,7 @@ class ForkedContext(PContext):
         return result
 
     def _collect(self) -> None:
-        """Note the processes that have ended since the last time."""
+        """Record the processes that have ended since the last time."""
         for local_rank in sorted(self._running):
             pid = self._pids[local_rank]
             exitcode = self._channel.exitcode(pid)
