@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import threading
 import time
 from collections import deque
@@ -33,6 +34,8 @@ from syncline.core.embedded.invocation import (
 )
 from syncline.core.embedded.messages import ActorSpec, Message
 from syncline.core.event_loops import cancel_all
+
+logger = logging.getLogger("syncline")
 
 
 class ActorExecutor:
@@ -107,9 +110,17 @@ class ActorExecutor:
             loop.run_until_complete(cancel_all())
 
     def close(self) -> None:
-        """Shut the thread pools down."""
+        """Shut the thread pools down, and let the instance clean up."""
         for pool in self._pools.values():
             pool.shutdown(wait=False, cancel_futures=True)
+        instance, self._instance = self._instance, None
+        try:
+            clean_up = getattr(instance, "__ray_shutdown__", None)
+            if callable(clean_up):
+                clean_up()
+            del clean_up, instance  # calls `__del__`
+        except Exception:
+            logger.exception("the end of an actor of class %s failed", self._spec.class_name)
 
     # -- in a thread
 

@@ -199,6 +199,25 @@ class ActorCrashes(Suite):
             get(mortal.add.remote())
         assert str(pid) in str(caught.value)
 
+    def test_instance_cleans_up_when_the_actor_ends_in_an_orderly_way(self, tmp_path: Path) -> None:
+        @syncline.remote
+        class Owner:
+            def __init__(self, mark: str) -> None:
+                self.mark = mark
+
+            def get(self) -> str:
+                return self.mark
+
+            def __del__(self) -> None:
+                Path(self.mark).touch()
+
+        owner, other = Owner.remote(str(tmp_path / "a")), Owner.remote(str(tmp_path / "b"))
+        get([owner.get.remote(), other.get.remote()])
+        owner.__ray_terminate__.remote()
+        eventually((tmp_path / "a").exists)
+        del other
+        eventually((tmp_path / "b").exists)
+
     def test_each_actor_has_its_own_process(self) -> None:
         actors = [Mortal.remote() for _ in range(3)]
         assert len(set(get([actor.pid.remote() for actor in actors]))) == 3
