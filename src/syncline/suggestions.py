@@ -81,8 +81,8 @@ def suggest_arguments(cls: C) -> C:
 
 
 def check_resource_names(argument: str, names: Iterable[object]) -> None:
-    """Raise ValueError for another spelling of a standard resource: it would be the name of a
-    custom resource, which no node has.
+    """Raise ValueError for a misspelled standard resource, which would name a custom resource that
+    no node has.
     """
     for name in names:
         meant = _STANDARD_RESOURCES.get(name.lower()) if isinstance(name, str) else None

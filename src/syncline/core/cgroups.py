@@ -48,7 +48,7 @@ class _Mount:
 
 
 def machine_limits(root: Path = _ROOT) -> MachineLimits:
-    """Read all limits anew, so that a resized container is seen by the next call."""
+    """Read all limits again, so that a resized container is seen by the next call."""
     return MachineLimits(cpus=cpu_count(root), memory_bytes=memory_bytes(root))
 
 

@@ -58,7 +58,7 @@ class DebugTerminal:
         self._thread: threading.Thread | None = None
 
     def on_waiting(self, path: str) -> None:
-        """Note a waiting worker, without waiting."""
+        """Record a waiting worker, without waiting."""
         if not _is_interactive():
             return  # the worker has printed how to attach
         self._waiting.put(path)

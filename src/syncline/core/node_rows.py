@@ -43,5 +43,5 @@ def node_row(
 
 
 def with_both_spellings(row: Mapping[str, Any]) -> NodeRow:
-    """Return the row with `alive` and `resources` beside `Alive` and `Resources`."""
+    """Return the row with `alive` and `resources` in addition to `Alive` and `Resources`."""
     return {**row, "alive": row["Alive"], "resources": row["Resources"]}

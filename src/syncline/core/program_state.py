@@ -50,7 +50,7 @@ class LoggerState:
     propagate: bool
     disabled: bool
     handlers: tuple[bytes, ...]
-    """Pickled, each for itself: one that cannot be restored does not affect the others."""
+    """Pickled separately, so that a value that cannot be restored does not affect the others."""
     filters: tuple[bytes, ...]
 
 

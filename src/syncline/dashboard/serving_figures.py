@@ -228,7 +228,7 @@ def _is_within(line: Record, now: float, seconds: float) -> bool:
 
 
 def _lines(lines: Iterable[L], kind: type[L], now: float, seconds: float) -> Lines[L]:
-    """Return the lines, added up in equal intervals; idle ones appear as zero beside busy ones."""
+    """Return the lines summed over equal intervals; idle lines are zero if others are busy."""
     step = seconds / MAX_POINTS
     slots: dict[int, L] = {}
     for line in lines:

@@ -165,7 +165,7 @@ class JobSubmissionClient:
         return self._jobs.stop(job_id)
 
     def delete_job(self, job_id: str) -> bool:
-        """Forget a job that has ended, and its output; RuntimeError if it has not ended."""
+        """Discard a job that has ended, and its output; RuntimeError if it has not ended."""
         return self._jobs.delete(job_id)
 
 

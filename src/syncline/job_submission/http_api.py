@@ -100,7 +100,7 @@ class JobApi:
             self._request("PUT", path, package.data)
 
     def all_details(self) -> list[JobDetails]:
-        """Return every program that the cluster remembers, submitted ones and others."""
+        """Return all programs known to the cluster, including those not submitted as jobs."""
         answer = json.loads(self._request("GET", "/api/jobs/"))
         return [JobDetails.from_fields(entry) for entry in answer]
 
@@ -118,7 +118,7 @@ class JobApi:
         return Job.of(self.details(job_id))
 
     def delete(self, job_id: str) -> bool:
-        """Forget a job that has ended; return True if the cluster knew it."""
+        """Discard a job that has ended; return True if the cluster knew it."""
         return bool(json.loads(self._request("DELETE", _path(job_id)))["deleted"])
 
     def output(self, job_id: str) -> str:

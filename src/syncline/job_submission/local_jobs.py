@@ -166,7 +166,7 @@ class LocalJobs:
         return True
 
     def delete(self, job_id: str) -> bool:
-        """Forget a job and its output; JobError if it has not ended."""
+        """Discard a job and its output; JobError if it has not ended."""
         directory = self._directory(job_id)
         status = _details(directory).status
         if not status.is_terminal():

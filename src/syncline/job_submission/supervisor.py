@@ -78,7 +78,7 @@ class _Stop:
         self._process: subprocess.Popen[bytes] | None = None
 
     def started(self, process: subprocess.Popen[bytes]) -> None:
-        """Note the process; stop it if that was requested meanwhile."""
+        """Record the process; stop it if that was requested meanwhile."""
         self._process = process
         if self.is_requested:
             self.request()

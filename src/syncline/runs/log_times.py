@@ -1,4 +1,4 @@
-"""Times of log lines, in a small file beside each log: `rank-0.times` for `rank-0.log`.
+"""Times of log lines, in a small file next to each log: `rank-0.times` for `rank-0.log`.
 
 Logs contain exactly what the program printed, so the times cannot be in them. The file has entries
 of 16 bytes, the position in the log and the seconds since the epoch: output from this position on
@@ -35,7 +35,7 @@ class LogTimesWriter:
         self._failed = False
 
     def note(self, position: int | Callable[[], int]) -> None:
-        """Note that the output from a position of the log on is written now; do nothing within
+        """Record that the output from a position of the log on is written now; do nothing within
         `PRECISION_S` of the last note. `position` may be a function, called only if needed.
         """
         now = self._clock()
@@ -53,7 +53,7 @@ class LogTimesWriter:
             self._failed = True
 
     def begin_part(self) -> None:
-        """Begin again beside a log that begins a new part."""
+        """Begin a new part together with the log."""
         self.close()
         stem, extension = os.path.splitext(self._path)
         try:

@@ -156,7 +156,7 @@ def capture_output(
 ) -> Callable[[], None]:
     """Copy the output of this process to the file at `path`; return a function that ends it.
 
-    With `timed`, the times of the lines are in a file beside it.
+    With `timed`, the times of the lines are in a file next to it.
     """
     log = RankLog(path, timed=timed)
     before = {name: getattr(sys, name) for name in names}

@@ -173,7 +173,7 @@ class Run:
         ]
 
     def _reset(self) -> None:
-        """Forget all data. Lists that callers hold are emptied and filled again."""
+        """Discard all data. Lists that callers hold are emptied and filled again."""
         self._readers.clear()
         self._recent = {
             name: (RotatingReader(self.directory, name), [], most)

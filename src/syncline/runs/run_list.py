@@ -109,7 +109,7 @@ class RunSummary:
     tags: Sequence[str] = ()
     """Tags that users gave the run."""
     note: str = ""
-    """Note that users wrote about the run."""
+    """Record that users wrote about the run."""
     archived: bool = False
     """True if lists leave the run out."""
     parameters: Record = field(default_factory=dict)

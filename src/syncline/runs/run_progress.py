@@ -117,7 +117,7 @@ class ProgressMeter:
         self._began = 0.0
 
     def attempt_began(self, now: float, *, is_fresh: bool) -> None:
-        """Note the start of the training functions; `is_fresh` if nothing was done before."""
+        """Record the start of the training functions; `is_fresh` if nothing was done before."""
         self._candidates = list(self._known)
         for candidate in self._known:
             candidate.value = None
@@ -125,13 +125,13 @@ class ProgressMeter:
         self._is_fresh, self._began = is_fresh, now
 
     def attempt_ended(self) -> None:
-        """Note the end of the training functions. The progress stays; the remaining time is
+        """Record the end of the training functions. The progress stays; the remaining time is
         unknown.
         """
         self._first = None
 
     def reported(self, metrics: Record, index: int, now: float) -> None:
-        """Note report number `index` of rank 0."""
+        """Record report number `index` of rank 0."""
         fraction = _number(metrics.get(FRACTION))
         if fraction is not None and 0 <= fraction <= 1:
             self._note("", 1.0, float(fraction), now)

@@ -221,13 +221,13 @@ class RequestRouter:
     def on_request_routed(
         self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any
     ) -> None:
-        """Note that a request was sent to a replica. `result` is always None here."""
+        """Record that a request was sent to a replica. `result` is always None here."""
 
     def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:
-        """Note that a request has ended, with a result or an error."""
+        """Record that a request has ended, with a result or an error."""
 
     def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
-        """Note that a replica died; `update_replicas` follows."""
+        """Record that a replica died; `update_replicas` follows."""
 
     # -- for subclasses
 
@@ -369,7 +369,7 @@ class MultiplexMixin:
 
 
 class PowerOfTwoChoicesRequestRouter(FIFOMixin, LocalityMixin, MultiplexMixin, RequestRouter):
-    """Takes two random replicas, of which the one with fewer calls gets the request.
+    """Chooses the replica with fewer calls of two random ones.
 
     M. Mitzenmacher, "The power of two choices in randomized load balancing", 2001.
     """

@@ -81,7 +81,7 @@ class GroupPlan:
 class WorkerGroup(ABC):
     """Started workers in rank order.
 
-    The `execute` family runs functions on the workers beside the training function. An error is
+    The `execute` family runs functions on the workers alongside the training function. An error is
     raised as soon as the first worker has it.
     """
 

@@ -84,7 +84,7 @@ class BatchPredictor:
             data: The dataset.
             feature_columns: The columns, after preprocessing, that the model gets, in this order;
                 all if None.
-            keep_columns: The columns that the result has beside the predictions.
+            keep_columns: Columns of the result in addition to the predictions.
             batch_size: Rows per call.
             min_scoring_workers: Actors that are kept.
             max_scoring_workers: The most actors; None for as many as there is room for.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # syncline.data takes half a second to load
 PlacementStrategy = Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 ValidationFn = Callable[..., dict[str, Any]]
-"""`fn(checkpoint, **fn_kwargs) -> metrics`; runs as a task beside training."""
+"""`fn(checkpoint, **fn_kwargs) -> metrics`; runs as a task alongside training."""
 
 ACCELERATOR_TYPE_AMOUNT = 0.001
 """Reserved amount of an accelerator type: enough to require a machine that has it."""
@@ -426,7 +426,7 @@ class ValidationTaskConfig:
 @suggest_arguments
 @dataclass(frozen=True)
 class ValidationConfig:
-    """Validation of checkpoints reported with `validation=…`: one at a time, beside training."""
+    """Validation of checkpoints reported with `validation=…`: one at a time, alongside training."""
 
     fn: ValidationFn
     """`fn(checkpoint, **fn_kwargs) -> dict` of metrics, merged into those of the report."""

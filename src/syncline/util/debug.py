@@ -49,7 +49,7 @@ def enable_periodic_logging() -> None:
 
 
 def reset_log_once(key: str | None = None) -> None:
-    """Forget a key; None: all keys."""
+    """Discard a key; None: all keys."""
     with _logged.lock:
         if key is None:
             _logged.keys.clear()

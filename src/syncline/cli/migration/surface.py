@@ -28,7 +28,7 @@ OURS = "syncline"
 NOT_COUNTERPARTS = frozenset({"cli", "core", "dashboard", "faults", "settings", "testing"})
 """Modules of syncline unrelated to Ray's modules of the same name."""
 JOBS = "ray.dashboard.modules.job."
-"""Ray's modules of jobs, which syncline has in the same place."""
+"""Ray's modules for jobs, which syncline has under the same paths."""
 
 
 class Missing(NamedTuple):

@@ -279,7 +279,7 @@ def _with_remedy(error: ModuleNotFoundError) -> ModuleNotFoundError:
     return ModuleNotFoundError(
         f"the cluster's head cannot import {error.name!r}: over Ray Client, it unpickles this "
         f"program's functions and values. Install the module on the cluster, or send it along, "
-        f"with `init(runtime_env={{'working_dir': '.'}})` for files beside the program, or "
+        f"with `init(runtime_env={{'working_dir': '.'}})` for files next to the program, or "
         f"'py_modules'.",
         name=error.name,
     )

@@ -80,7 +80,7 @@ def _remedy(missing: str) -> str:
     return (
         f"the workers of this cluster cannot import {missing!r}, which this program's code or "
         f"arguments need: install it on every node, or send it along, with "
-        f"`init(runtime_env={{'working_dir': '.'}})` for files beside the program, `'py_modules'` "
+        f"`init(runtime_env={{'working_dir': '.'}})` for files next to the program, `'py_modules'` "
         f"or `'pip'`"
     )
 

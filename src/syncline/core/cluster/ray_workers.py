@@ -343,7 +343,7 @@ def remote_class(definition: ActorDefinition, enter: Enter) -> RayObject:
 
 
 def clear_caches() -> None:
-    """Register every function and class anew, because the connection has changed."""
+    """Register every function and class again, because the connection has changed."""
     remote_function.cache_clear()
     _remote_class.cache_clear()
 

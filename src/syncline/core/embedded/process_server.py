@@ -97,7 +97,7 @@ class ProcessServer(ABC):
         return None
 
     def started(self, pid: int, number: int, fds: Iterable[int]) -> None:
-        """Note a new process, close its descriptors here, and notify the driver."""
+        """Record a new process, close its descriptors here, and notify the driver."""
         for fd in fds:
             os.close(fd)
         self._processes[pid] = number

@@ -112,7 +112,7 @@ class ProgramRegister:
     """This program's entry, and the view of the others. Not thread-safe.
 
     Args:
-        session: Directory of this program's session, beside those of the others.
+        session: Directory of this program's session, next to those of other programs.
 
     Raises:
         OSError: The directory cannot be written.
@@ -179,7 +179,7 @@ class ProgramRegister:
             sleep(PAUSE_S)
 
     def update(self, cpus: float, gpus: Collection[str]) -> None:
-        """Note what tasks, actors and placement groups hold now."""
+        """Record what tasks, actors and placement groups hold now."""
         self._write(
             Holding(
                 pid=os.getpid(),

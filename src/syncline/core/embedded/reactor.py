@@ -91,7 +91,7 @@ class Reactor:
             return None
 
     def run_once(self, timeout_s: float | None) -> None:
-        """Wait for events, `timeout_s` at most, and call the handlers of all that are there."""
+        """Wait for events, `timeout_s` at most, and call the handlers of all pending ones."""
         if self._timers:
             until = max(0.0, self._timers[0][0] - self._clock())
             timeout_s = until if timeout_s is None else min(until, timeout_s)

@@ -195,7 +195,7 @@ class SchedulerState:
         }
 
     def held(self) -> tuple[float, list[str]]:
-        """Return the CPUs in use or reserved by groups, and the GPUs of which a part is."""
+        """Return the CPUs and (partly used) GPUs in use or reserved by groups."""
         index = self._indices.get(CPU)
         cpus = 0 if index is None else self._total.units(CPU) - self._node.free[index]
         busy = [
@@ -279,7 +279,7 @@ class SchedulerState:
         w.holding = None
 
     def _drop_actor(self, actor: Actor) -> None:
-        """Forget an actor in any stage."""
+        """Discard an actor in any stage."""
         del self._actors[actor.id]
         holding = actor.holding
         if holding is None:

@@ -30,7 +30,7 @@ FIRST_CHARTS = 12
 """Number of charts shown first."""
 MORE_CHARTS = 24
 MAX_RANKS = 16
-"""Maximum ranks drawn beside their mean."""
+"""Maximum ranks drawn in addition to their mean."""
 MAX_SMOOTHING = 0.99
 # Sent once the slider rests, with its last value.
 VALUE = """(event) => {

@@ -1,4 +1,4 @@
-"""Logs of the workers: all merged by time or one, filtered over the whole files, page by page."""
+"""Logs of the workers, merged by time or single, with filters over whole files and pages."""
 
 from __future__ import annotations
 

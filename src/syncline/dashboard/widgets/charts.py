@@ -56,7 +56,7 @@ class Line:
     color: int | None = None
     """Index of the color; by default the position among the lines."""
     faint: bool = False
-    """Draw thin and pale, for single ranks beside their mean."""
+    """Draw thin and pale, for single ranks next to their mean."""
     dashed: bool = False
     """Draw dashed."""
     behind: bool = False

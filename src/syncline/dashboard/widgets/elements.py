@@ -206,7 +206,7 @@ def button(
 
 
 def toggle(options: dict[str, str], value: str, handler: Callable[[], object]) -> ui.toggle:
-    """Create a group of buttons of which one is selected; `options` maps values to labels."""
+    """Create a group of buttons with one selected; `options` maps values to labels."""
     made: ui.toggle = ui.toggle(options, value=value, on_change=handler).props(
         "no-caps dense unelevated"
     )

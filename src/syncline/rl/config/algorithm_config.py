@@ -593,7 +593,7 @@ class AlgorithmConfig(
             )
 
     def _check_batch_of_all_envs(self) -> None:
-        """Check that one step of every environment does not exceed the batch by far."""
+        """Check that one step of every environment is not much larger than the batch."""
         envs = self.num_envs_per_env_runner * (self.num_env_runners or 1)
         batch = self.total_train_batch_size
         per_runner = self.num_envs_per_env_runner

@@ -206,8 +206,8 @@ class MultiAgentConnections(Connections):
         *,
         explore: bool,
     ) -> dict[int, dict[Any, dict[str, Tree]]]:
-        """Return the modules' outputs by environment and agent, after the connectors to the
-        environments leave them.
+        """Return the modules' outputs by environment and agent, after the connectors to
+        the environments.
         """
         pieces = self._to_env
         if not pieces:

@@ -53,7 +53,7 @@ class LoadWindow:
         self._length_s = max(length_s, LEAST_WINDOW_S)
 
     def record(self, now: float, value: float) -> None:
-        """Note that the count is `value` from `now` on."""
+        """Record that the count is `value` from `now` on."""
         if value == self.value:
             return
         self._advance(now)
@@ -125,7 +125,7 @@ class SlidingExtreme:
         self._entries: deque[tuple[float, float | None]] = deque([(self._sign * initial, None)])
 
     def record(self, now: float, value: float) -> None:
-        """Note that the value is `value` from `now` on."""
+        """Record that the value is `value` from `now` on."""
         signed = self._sign * value
         entries = self._entries
         last, end = entries[-1]

@@ -159,7 +159,7 @@ class ReplicaSet:
         step.after("wait", replica.id, WAIT_S if self.room.is_enough else NEXT_WAIT_S)
 
     def add(self, replica: Replica) -> None:
-        """Add a replica, to its gang as well."""
+        """Add a replica, also to its gang."""
         self.replicas[replica.id] = replica
         if replica.gang is not None:
             replica.gang.members.append(replica)

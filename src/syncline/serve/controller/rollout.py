@@ -18,7 +18,7 @@ from syncline.serve.controller.replica_state import Replica, ReplicaState, Versi
 from syncline.serve.gang_config import whole_gangs
 
 PLACE = "max_replicas_per_node"
-"""A replica's place among those of its node, as a resource of which each node has 1."""
+"""Resource with the amount 1 per node, which limits the replicas of a node."""
 
 
 @dataclass(frozen=True, kw_only=True)

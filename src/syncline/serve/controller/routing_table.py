@@ -68,7 +68,7 @@ class RoutingTable:
             self._expected.discard(process)
 
     def acknowledge(self, subscriber: str, version: int) -> None:
-        """Note that a subscriber applied all updates up to `version`."""
+        """Record that a subscriber applied all updates up to `version`."""
         if subscriber in self._acknowledged:
             self._acknowledged[subscriber] = max(self._acknowledged[subscriber], version)
 

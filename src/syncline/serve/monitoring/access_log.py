@@ -104,7 +104,7 @@ class AccessLog:
         self._thread.start()
 
     def add(self, entry: Entry) -> None:
-        """Note a finished request."""
+        """Record a finished request."""
         if len(self._entries) < self._most:
             self._entries.append(entry)
         else:

@@ -130,7 +130,7 @@ class BatchRecorder:
             self._waits.extend(waits_s)
 
     def ended(self, run_s: float) -> None:
-        """Note the seconds that a batch took."""
+        """Record the seconds that a batch took."""
         if len(self._runs) < MOST_UNREPORTED:
             self._runs.append(run_s)
 

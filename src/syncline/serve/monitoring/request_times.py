@@ -41,7 +41,7 @@ class RequestTimes:
         self._slowest: Slowest[SlowRequest] = Slowest()
 
     def finished(self, call: HttpCall, status: int, elapsed: float) -> None:
-        """Note a finished request. Called for each one: keep it short."""
+        """Record a finished request. Called for each one: keep it short."""
         if elapsed > self.slow_from_s and call.route is not None:
             self.note_slow(call, status, elapsed)
         log = self.log

@@ -30,7 +30,7 @@ class ServeProxy:
     def run(self, config: ProxyConfig) -> None:
         """Serve in the main thread until the controller has drained the proxy.
 
-        Returns as well if the proxy cannot listen, of which the controller was notified.
+        Also returns if the proxy cannot listen; the controller has been notified.
         """
         cast(_Process, importlib.import_module(PROCESS)).run(config)
 

@@ -62,7 +62,7 @@ class Receiver(Protocol):
         """Take a piece of the body."""
 
     def on_end(self) -> None:
-        """Note the end of the request."""
+        """Record the end of the request."""
 
 
 class _Nobody:
@@ -282,7 +282,7 @@ class RequestParser:
         self._receiver.on_body(piece)
 
     def on_message_complete(self) -> None:
-        """Note the end of a request."""
+        """Record the end of a request."""
         if self.phase == self.BODY:
             self.phase = self.IDLE
             self._receiver.on_end()

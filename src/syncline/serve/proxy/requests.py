@@ -226,7 +226,7 @@ class HttpCall(Call):
     # -- the link's side
 
     def on_started(self, replica_id: str) -> None:
-        """Note the time; begin to stream a long body."""
+        """Record the time; begin to stream a long body."""
         self.sent = perf_counter()
         if self.stream is not None:
             self.stream.on_started()

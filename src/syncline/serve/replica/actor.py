@@ -30,7 +30,7 @@ class ServeReplica:
     def run(self, config: ReplicaConfig) -> None:
         """Serve in the main thread until the controller has drained the replica.
 
-        Returns as well if the user's constructor failed, of which the controller was notified.
+        Also returns if the user's constructor failed; the controller has been notified.
         """
         cast(_Process, importlib.import_module(PROCESS)).run(config)
 

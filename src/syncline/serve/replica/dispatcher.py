@@ -225,7 +225,7 @@ class OngoingCall(RequestContext):
     # -- events
 
     def notify(self) -> None:
-        """Wake `wait`: a piece of the body, a cancellation, or an item of a thread is there."""
+        """Wake `wait` for a piece of the body, a cancellation, or an item of a thread."""
         waiters, self._waiters = self._waiters, ()
         for waiter in waiters:
             if not waiter.done():
@@ -359,7 +359,7 @@ class Dispatcher:
         return caller
 
     def remove(self, caller: Caller) -> None:
-        """Forget a caller whose connection has ended, once its calls have ended."""
+        """Discard a caller whose connection has ended, once its calls have ended."""
         self.admission.forget(caller)
         self._callers = {other: None for other in self._callers if self._is_needed(other)}
 

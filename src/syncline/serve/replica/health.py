@@ -66,7 +66,7 @@ class LoopWatchdog:
         threading.Thread(target=self._watch, name="loop-watchdog", daemon=True).start()
 
     def constructed(self) -> None:
-        """Note that the constructor has returned."""
+        """Record that the constructor has returned."""
         self._constructs = False
 
     def stop(self) -> None:

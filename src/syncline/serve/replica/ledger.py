@@ -43,7 +43,7 @@ class Ledger:
         self._resize(max(slots, LEAST_SLOTS))
 
     def begin(self, call_id: int) -> int:
-        """Note that a call begins; return its slot. The file grows if no slot is free."""
+        """Record that a call begins; return its slot. The file grows if no slot is free."""
         if not self._free:
             self._resize(2 * len(self._slots))
         slot = self._free.pop()

@@ -48,13 +48,13 @@ class RouterObserver(Protocol):
     """Hears what happens to calls."""
 
     def sent(self, call: Call, replica_id: str) -> None:
-        """Note that a call was sent to a replica."""
+        """Record that a call was sent to a replica."""
 
     def completed(self, call: Call, replica_id: str) -> None:
-        """Note that a replica answered a call."""
+        """Record that a replica answered a call."""
 
     def lost(self, replica_id: str) -> None:
-        """Note that a replica died."""
+        """Record that a replica died."""
 
 
 class CustomRouter(DeploymentRouter):
@@ -137,7 +137,7 @@ class CustomRouter(DeploymentRouter):
         return self._dispatch(now)
 
     def answered(self, replica_id: str, call_id: int, now: float) -> list[Instruction]:
-        """Note the end of a call; ask about waiting ones."""
+        """Record the end of a call; ask about waiting ones."""
         replica = self._replicas.get(replica_id)
         call = None if replica is None else replica.in_flight.get(call_id)
         if call is not None:
@@ -146,7 +146,7 @@ class CustomRouter(DeploymentRouter):
         return super().answered(replica_id, call_id, now)
 
     def free(self, replica_id: str, now: float) -> list[Instruction]:
-        """Note that a busy replica has free slots again."""
+        """Record that a busy replica has free slots again."""
         self._note_change()
         return super().free(replica_id, now)
 

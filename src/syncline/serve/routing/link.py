@@ -553,12 +553,12 @@ class LoopLink(Link):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def enter(self) -> None:
-        """Note that a coroutine of the loop begins to await an answer."""
+        """Record that a coroutine of the loop begins to await an answer."""
         if len(self._calls) == 1:  # others would find the processor busy
             self._spinner.start()
 
     def leave(self) -> None:
-        """Note that a coroutine no longer awaits an answer."""
+        """Record that a coroutine no longer awaits an answer."""
         self._spinner.stop()
 
     def run(self, action: Callable[[], object]) -> None:

@@ -38,7 +38,7 @@ class LoopReader:
             self._spinner.start()
 
     def leave(self) -> None:
-        """Note that a coroutine no longer awaits an answer."""
+        """Record that a coroutine no longer awaits an answer."""
         if not self._awaiting:
             return
         self._awaiting -= 1

@@ -80,7 +80,7 @@ class Call:
         """Payload of that frame, kept until the call ends so that it can be sent again."""
 
     def on_started(self, replica_id: str) -> None:
-        """Note that the call was sent to a replica; may be called again."""
+        """Record that the call was sent to a replica; may be called again."""
 
     def on_frame(self, kind: int, payload: bytes) -> None:
         """Handle a frame of the answer."""
@@ -208,7 +208,7 @@ class DeploymentRouter:
         return _NOTHING
 
     def answered(self, replica_id: str, call_id: int, now: float) -> list[Instruction]:
-        """Note the end of a call; send a waiting one."""
+        """Record the end of a call; send a waiting one."""
         replica = self._replicas.get(replica_id)
         if replica is None or replica.in_flight.pop(call_id, None) is None:
             return _NOTHING
@@ -234,7 +234,7 @@ class DeploymentRouter:
         return self._dispatch(now)
 
     def free(self, replica_id: str, now: float) -> list[Instruction]:
-        """Note that a busy replica has free slots again."""
+        """Record that a busy replica has free slots again."""
         replica = self._replicas.get(replica_id)
         if replica is None:
             return _NOTHING

@@ -165,11 +165,11 @@ class LoopConnection(asyncio.Protocol):
             self._on_failure(error or ConnectionError("the other process closed the connection"))
 
     def pause_writing(self) -> None:
-        """Note that the socket is full."""
+        """Record that the socket is full."""
         self.is_writable = False
 
     def resume_writing(self) -> None:
-        """Note that the socket accepts bytes again."""
+        """Record that the socket accepts bytes again."""
         self.is_writable = True
 
     # -- handshake

@@ -36,7 +36,7 @@ class LoopSpinner:
                 self._loop.call_soon(self._turn)
 
     def stop(self) -> None:
-        """Note that the frame has come."""
+        """Record that the frame has come."""
         if self._end:
             self._end = 0.0
             self._limit.note(found=True)

@@ -39,7 +39,7 @@ class SpinLimit:
         return True
 
     def note(self, *, found: bool) -> None:
-        """Note the end of a spin: the frame came, or it did not."""
+        """Record the end of a spin: the frame came, or it did not."""
         self._is_used = False
         if found:
             self._pauses = FEWEST_PAUSES

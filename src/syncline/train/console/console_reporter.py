@@ -88,7 +88,7 @@ class ConsoleReporter:
         return self._display.takes_snapshots
 
     def instruction_started(self, instruction: Instruction, state: State) -> None:
-        """Note an instruction that the controller is about to execute."""
+        """Record an instruction that the controller is about to execute."""
         self._status.instruction_started(instruction)
         if self._display.takes_snapshots and isinstance(instruction, _PHASE_CHANGES):
             self._display.show(self._status.snapshot(state))
@@ -108,7 +108,7 @@ class ConsoleReporter:
     # -- notifications
 
     def attempt_started(self, attempt: int, workers: Sequence[Worker], start: str) -> None:
-        """Note the start of an attempt. `start` describes its checkpoint; "" without one."""
+        """Record the start of an attempt. `start` describes its checkpoint; "" without one."""
         page = _page_of(self._path)
         self._status.attempt_started(workers, start, page)
         if attempt > 1:
@@ -119,13 +119,13 @@ class ConsoleReporter:
             self._print_status(f"this run is shown at {page}")
 
     def checkpoint_committed(self, checkpoint: Checkpoint, manager: CheckpointManager) -> None:
-        """Note a new checkpoint in the run directory."""
+        """Record a new checkpoint in the run directory."""
         if self._display.takes_snapshots:
             best = manager.best_checkpoints if self._has_scores else []
             self._status.checkpoint_committed(checkpoint, best[-1][0] if best else None)
 
     def restarting(self, instruction: events.NotifyRestart, start: str) -> None:
-        """Note a failed attempt that is followed by another."""
+        """Record a failed attempt that is followed by another."""
         limit = ", no limit" if instruction.limit < 0 else f" of {instruction.limit}"
         begins = start or "from the beginning, as there is no checkpoint yet"
         self._print_event(
@@ -134,14 +134,14 @@ class ConsoleReporter:
         )
 
     def resizing(self, instruction: events.NotifyResize) -> None:
-        """Note a change of the number of workers."""
+        """Record a change of the number of workers."""
         self._print_event(
             f"continuing with {instruction.workers} workers instead of {instruction.world_size}, "
             "as the available resources have changed"
         )
 
     def preempted(self, instruction: events.NotifyPreemption) -> None:
-        """Note the announced loss of workers."""
+        """Record the announced loss of workers."""
         ranks = sorted(
             rank for ranks in instruction.info.preempted_node_to_ranks.values() for rank in ranks
         )
@@ -151,7 +151,7 @@ class ConsoleReporter:
         )
 
     def finished(self, goodput: Goodput | None, metrics: Metrics | None) -> None:
-        """Note the successful end of the run."""
+        """Record the successful end of the run."""
         if goodput is not None:
             self._print_status(str(goodput))
         numbers = {

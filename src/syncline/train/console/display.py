@@ -32,7 +32,7 @@ class Display(ABC):
 
     @abstractmethod
     def print_status(self, text: str) -> None:
-        """Print a note whose content snapshots have as well."""
+        """Print a note that is also part of snapshots."""
 
     @abstractmethod
     def show(self, snapshot: Snapshot) -> None:

@@ -82,7 +82,7 @@ class RunStatus:
         self._is_validating = False
 
     def instruction_started(self, instruction: Instruction) -> None:
-        """Note an instruction that the controller executes."""
+        """Record an instruction that the controller executes."""
         match instruction:
             case events.StartGroup():
                 self._attempt = instruction.attempt
@@ -107,7 +107,7 @@ class RunStatus:
                 pass
 
     def attempt_started(self, workers: Sequence[Worker], start: str, page: str | None) -> None:
-        """Note the workers of an attempt.
+        """Record the workers of an attempt.
 
         Args:
             workers: The workers.
@@ -122,7 +122,7 @@ class RunStatus:
         self._nodes = tuple(map(_node_share, by_node.values()))
 
     def checkpoint_committed(self, latest: Checkpoint, best: Checkpoint | None) -> None:
-        """Note a new checkpoint and, with scores, the best one so far."""
+        """Record a new checkpoint and, with scores, the best one so far."""
         self._checkpoint, self._checkpoint_time = latest, self._clock()
         self._best = best
 

@@ -490,7 +490,7 @@ class FailureBudgets:
         self._futile = 0
 
     def progressed(self) -> None:
-        """Note that a report has arrived."""
+        """Record that a report has arrived."""
         self._futile = 0
 
     def charge(self, kind: FailureKind) -> Decision:

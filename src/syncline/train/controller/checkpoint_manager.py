@@ -105,7 +105,7 @@ class CheckpointManager:
     def settle_validation(
         self, index: int, metrics: Record | None, *, timed_out: bool = False
     ) -> list[Checkpoint]:
-        """Note the end of a validation and rank again; return the checkpoints to delete.
+        """Record the end of a validation and rank again; return the checkpoints to delete.
 
         Args:
             index: Number of the report, whose checkpoint may be gone.

@@ -150,7 +150,7 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
         return replace(result, return_value=cloudpickle.loads(value) if value is not None else None)
 
     def run_pickled(self) -> tuple[Result, bytes | None]:
-        """Run like `run`, but return the pickled return value of rank 0 beside the result.
+        """Run like `run`, but return the pickled return value of rank 0 in addition to the result.
 
         For a process that cannot unpickle the value.
         """

@@ -155,7 +155,7 @@ class EventStream(Display):
             yield batch
 
     def confirm(self, reader: str) -> None:
-        """Note that a reader has the outcome."""
+        """Record that a reader has the outcome."""
         with self._changed:
             self._fetched = True
             self._unregister(reader)

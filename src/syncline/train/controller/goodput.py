@@ -60,7 +60,7 @@ class GoodputMeter:
         self._spent = dict.fromkeys(PARTS, 0.0)
 
     def attempt_began(self, now: float) -> None:
-        """Note that training functions have started."""
+        """Record that training functions have started."""
         if self._began is None:
             self._began = now
         if self._ended is not None:
@@ -78,11 +78,11 @@ class GoodputMeter:
         return dict(self._ranks)
 
     def committed(self, now: float) -> None:
-        """Note that a checkpoint was committed."""
+        """Record that a checkpoint was committed."""
         self._saved = now
 
     def attempt_ended(self, now: float, *, lost: bool) -> None:
-        """Note the end of an attempt; with `lost`, work since its last checkpoint is repeated."""
+        """Record the end of an attempt; with `lost`, work since its last checkpoint is repeated."""
         if self._began is None or self._ended is not None:
             return
         self._ended = now

@@ -99,7 +99,7 @@ class RunActor:
         yield from self._events.read(reader, after, snapshots=snapshots)
 
     def confirm(self, reader: str) -> None:
-        """Note that a reader has the outcome."""
+        """Record that a reader has the outcome."""
         self._events.confirm(reader)
 
     def abort(self) -> None:

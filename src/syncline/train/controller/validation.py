@@ -1,4 +1,4 @@
-"""Validation of checkpoints: the user's function runs as a task beside training, one at a time,
+"""Validation of checkpoints: the user's function runs as a task alongside training, one at a time,
 first in, first out.
 
 A validation that fails or times out is logged and never fails the run.

@@ -9,5 +9,5 @@ Files, in the order in which a run uses them:
 - `messages` (messages between worker and controller), `send_buffer` (messages that the controller
   has not read).
 - `hang_watch` (detects stalled collectives, dumps stacks),
-  `profiling` (profiles of a worker). They run beside the training function.
+  `profiling` (profiles of a worker). They run alongside the training function.
 """

@@ -83,7 +83,7 @@ class SendBuffer:
             self._changed.notify_all()
 
     def consumed(self, batches: int) -> None:
-        """Note that the reader has read the first `batches` batches."""
+        """Record that the reader has read the first `batches` batches."""
         with self._changed:
             self._read_batches = max(self._read_batches, batches)
             self._changed.notify_all()

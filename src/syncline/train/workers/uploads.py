@@ -32,7 +32,7 @@ T = TypeVar("T")
 logger = logging.getLogger("syncline")
 
 MAX_WAITING = 4
-"""Uploads of a rank that may wait beside the one in progress."""
+"""Uploads of a rank that may wait while one is in progress."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +132,7 @@ class CheckpointUpload:
         return CheckpointPart(dir_name=dir_name, staged=staged, validation=self.call.validation)
 
     def run_later(self) -> CheckpointPart:
-        """Run in the upload thread, with an error that explains files that are gone by now."""
+        """Run in the upload thread; explain errors caused by deleted files."""
         try:
             return self.run()
         except FileNotFoundError as error:

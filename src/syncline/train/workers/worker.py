@@ -1,5 +1,5 @@
-"""`TrainWorker`: actor of one rank. The training function runs in a thread beside a control channel
-that stays responsive.
+"""`TrainWorker`: actor of one rank. The training function runs in a thread alongside a control
+channel that stays responsive.
 """
 
 from __future__ import annotations

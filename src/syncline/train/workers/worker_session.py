@@ -158,7 +158,7 @@ class WorkerSession(TrainSession):
         return statistics.median(steps) if len(steps) >= _FEWEST_STEPS else None
 
     def begin(self) -> None:
-        """Note that the training function begins now."""
+        """Record that the training function begins now."""
         self._began = time.perf_counter()
 
     def step_times(self) -> StepTimes:

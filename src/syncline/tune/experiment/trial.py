@@ -249,7 +249,7 @@ class Trial:
         self.error_text = text
 
     def clear_failures(self) -> None:
-        """Forget failures and the reason for an early end."""
+        """Discard failures and the reason for an early end."""
         self._exception = self._error = None
         self.error_text = ""
         """Traceback of the last failure, the user's frames last."""
@@ -258,7 +258,7 @@ class Trial:
         """Reason for an early end: the scheduler, or the end of the search."""
 
     def reset(self, checkpoint_config: CheckpointConfig) -> list[Checkpoint]:
-        """Forget results, checkpoints and failures; return the checkpoints to delete."""
+        """Discard results, checkpoints and failures; return the checkpoints to delete."""
         checkpoints = [entry.checkpoint for entry in self.checkpoints.registered]
         self._clear(checkpoint_config)
         return checkpoints

@@ -106,7 +106,7 @@ class AsyncHyperBandScheduler(MetricScheduler):
             progress.advance(self._required_time(trial, result), self._score(trial, result))
 
     def on_trial_remove(self, tune_controller: ControllerView, trial: Trial) -> None:
-        """Forget the trial."""
+        """Discard the trial."""
         self._progress.pop(trial.trial_id, None)
 
     def debug_string(self) -> str:

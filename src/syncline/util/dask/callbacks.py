@@ -1,4 +1,4 @@
-"""Callbacks of `ray_dask_get` with Ray's names, beside Dask's own `dask.callbacks.Callback`.
+"""Callbacks of `ray_dask_get` with Ray's names, in addition to Dask's `dask.callbacks.Callback`.
 
 `ray_pretask` and `ray_posttask` run in the worker, around the task, and are pickled; the others run
 in the program. Dask's own callbacks run in the program: a `posttask` fetches every value there, so

@@ -41,7 +41,7 @@ def from_items(items: Iterable[Any], num_shards: int = 2, repeat: bool = False) 
 
 
 def from_range(n: int, num_shards: int = 2, repeat: bool = False) -> ParallelIterator:
-    """Return an iterator over `range(n)`, of which each shard has a consecutive part."""
+    """Return an iterator over `range(n)` with a consecutive part in each shard."""
     share = n // _checked(num_shards)
     bounds = [share * i for i in range(num_shards)] + [n]
     parts = [range(start, end) for start, end in zip(bounds, bounds[1:], strict=False)]

@@ -88,7 +88,7 @@ class _Slices:
             yield own.popleft()
 
     def ended(self, index: int) -> bool:
-        """Note that a reader is at the end; return True if all are."""
+        """Record that a reader is at the end; return True if all are."""
         self._unread.discard(index)
         return not self._unread
 

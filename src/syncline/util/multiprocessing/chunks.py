@@ -59,7 +59,7 @@ class Timing:
     """Seconds that the last chunks took; infinite before the first."""
 
     def add(self, chunk_s: float) -> None:
-        """Note the time of a chunk. A single slow one, such as on a busy machine, counts little."""
+        """Record the time of a chunk. A single slow chunk has little weight."""
         self.chunk_s = min(chunk_s, 2 * self.chunk_s)
 
 

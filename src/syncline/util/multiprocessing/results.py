@@ -1,6 +1,6 @@
 """`AsyncResult` of the asynchronous methods of a pool, and the iterators of `imap`.
 
-They receive the outcomes of chunks from the dispatcher's thread; callbacks run there as well.
+They receive the outcomes of chunks from the dispatcher's thread; callbacks also run there.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class StepTrace:
         """Set when all steps are recorded, or after an error."""
 
     def stepped(self, optimizer: object) -> None:
-        """Note a step of an optimizer. Only steps of the first optimizer seen count."""
+        """Record a step of an optimizer. Only steps of the first optimizer seen count."""
         with self._lock:
             if self.ended.is_set():
                 return
