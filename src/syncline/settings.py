@@ -87,6 +87,11 @@ def address() -> str | None:
     return None if variable in (None, "", "local") else variable
 
 
+def visible_gpus() -> str | None:
+    """Return `CUDA_VISIBLE_DEVICES`, or ROCm's `HIP_VISIBLE_DEVICES`; None if neither is set."""
+    return environment("CUDA_VISIBLE_DEVICES", environment("HIP_VISIBLE_DEVICES"))
+
+
 def keeps_cuda_visible_devices() -> bool:
     """Return `SYNCLINE_NOSET_CUDA_VISIBLE_DEVICES`: True if tasks and actors see all GPUs.
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from syncline import settings
 from syncline.core import gpus
 
 
@@ -112,3 +114,39 @@ def test_machine_without_driver_has_no_gpus(tmp_path: Path) -> None:
 )
 def test_model_names_are_short(product: str, model: str) -> None:
     assert gpus.model_name(product) == model
+
+
+def test_gpus_of_amd_are_nodes_with_vector_units(tmp_path: Path) -> None:
+    nodes = tmp_path / "sys/class/kfd/kfd/topology/nodes"
+    for number, (units, target) in enumerate([(0, 0), (304, 90402), (96, 110000)]):
+        (nodes / str(number)).mkdir(parents=True)
+        (nodes / str(number) / "properties").write_text(
+            f"cpu_cores_count {0 if units else 64}\nsimd_count {units}\n"
+            f"gfx_target_version {target}\nunique_id {number * 255}\n"
+        )
+    assert gpus.discover(None, root=tmp_path) == [
+        gpus.Gpu(id="0", model="gfx942"),
+        gpus.Gpu(id="1", model="gfx1100"),
+    ]
+    assert ids(gpus.discover("1", root=tmp_path)) == ["1"]
+    assert ids(gpus.discover("GPU-ff", root=tmp_path)) == ["GPU-ff"]
+
+
+@pytest.mark.parametrize(("machine", "models"), [("arm64", ["MPS"]), ("x86_64", [])])
+def test_apple_processors_have_one_gpu(
+    machine: str, models: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.platform", "darwin")
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    assert [gpu.model for gpu in gpus.discover(None, root=tmp_path)] == models
+
+
+def test_visible_gpus_are_those_of_cuda_or_rocm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "1,3")
+    assert settings.visible_gpus() == "1,3"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert settings.visible_gpus() == "0"
+    gpus.show_only(["3"])
+    assert settings.visible_gpus() == "3"
+    assert "HIP_VISIBLE_DEVICES" not in os.environ

@@ -1,14 +1,18 @@
-"""Discovery of NVIDIA GPUs without CUDA, because a CUDA context takes seconds and prevents forks.
+"""Discovery of GPUs without CUDA, because a CUDA context takes seconds and prevents forks.
 
-Sources, in order: the driver's management library through ``nvidia-ml-py``, then the driver's files
-under ``/proc/driver/nvidia``. Not covered: accelerators of other vendors, and listing MIG slices (a
-slice in ``CUDA_VISIBLE_DEVICES`` is used as given).
+Sources, in order: NVIDIA's management library through ``nvidia-ml-py``, the files of its driver
+under ``/proc/driver/nvidia``, the files of AMD's driver under ``/sys/class/kfd`` (ROCm), and the
+machine's type (the GPU of an Apple processor, which torch calls MPS). Not covered: accelerators of
+other vendors, and listing MIG slices (a slice in ``CUDA_VISIBLE_DEVICES`` is used as given).
 """
 
 from __future__ import annotations
 
 import importlib
+import os
+import platform
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, cast
@@ -28,7 +32,7 @@ class Gpu:
     id: str
     """Index ("0"), or UUID if the user listed UUIDs."""
     model: str
-    """Short model name such as "H200", for ``accelerator_type``; empty if unknown."""
+    """Short name such as "H200", "gfx942" or "MPS", for ``accelerator_type``; empty if unknown."""
 
 
 class Nvml(Protocol):
@@ -56,7 +60,7 @@ def discover(visible: str | None, *, root: Path = _ROOT, nvml: Nvml | None = Non
     library = nvml if nvml is not None else _load_nvml() if _has_driver(root) else None
     devices = _from_nvml(library) if library is not None else None
     if devices is None:
-        devices = _from_proc(root)
+        devices = _from_proc(root) or _from_kfd(root) or _of_apple()
     return _select(devices, visible)
 
 
@@ -127,6 +131,36 @@ def _from_proc(root: Path) -> list[Gpu]:
         facts = dict(re.findall(r"^([^:\n]+):[ \t]*(.*?)[ \t]*$", text, re.MULTILINE))
         devices.append(Gpu(id=facts.get("GPU UUID", ""), model=model_name(facts.get("Model", ""))))
     return devices
+
+
+def _from_kfd(root: Path) -> list[Gpu]:
+    """List AMD's GPUs: the nodes of the driver's topology that are no CPUs, in its order."""
+    folder = root / "sys/class/kfd/kfd/topology/nodes"
+    try:
+        nodes = sorted((entry for entry in folder.iterdir()), key=lambda entry: int(entry.name))
+        texts = [(node / "properties").read_text() for node in nodes]
+    except (OSError, ValueError):
+        return []
+    devices = []
+    for text in texts:
+        pairs = re.findall(r"^(\w+) (\d+)$", text, re.MULTILINE)
+        facts = {name: int(value) for name, value in pairs}
+        if facts.get("simd_count"):
+            major, rest = divmod(facts.get("gfx_target_version", 0), 10_000)
+            model = f"gfx{major}{rest // 100:x}{rest % 100:x}" if major else ""
+            devices.append(Gpu(id=f"GPU-{facts.get('unique_id', 0):x}", model=model))
+    return devices
+
+
+def _of_apple() -> list[Gpu]:
+    is_apple = sys.platform == "darwin" and platform.machine() == "arm64"
+    return [Gpu(id="0", model="MPS")] if is_apple else []
+
+
+def show_only(ids: Sequence[str]) -> None:
+    """Show libraries only these GPUs, in this process and in those that it starts from now on."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(ids)
+    os.environ.pop("HIP_VISIBLE_DEVICES", None)  # ROCm prefers it
 
 
 def _select(devices: Sequence[Gpu], visible: str | None) -> list[Gpu]:

@@ -206,7 +206,7 @@ def visible_indices(gpu_ids: Sequence[str]) -> list[int]:
     Raises:
         RuntimeError: One of them is not visible.
     """
-    visible = settings.environment("CUDA_VISIBLE_DEVICES")
+    visible = settings.visible_gpus()
     if visible is None:
         return [int(gpu_id) for gpu_id in gpu_ids]
     order = [name.strip() for name in visible.split(",")]

@@ -38,6 +38,14 @@ def test_worker_without_gpus_uses_cpu() -> None:
         assert get_device() == torch.device("cpu")
 
 
+def test_gpu_of_an_apple_processor_is_mps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: True)
+    with session(gpu_ids=("0",)):
+        assert get_devices() == [torch.device("mps")]
+    with session():
+        assert get_devices() == [torch.device("cpu")]
+
+
 def test_get_devices_outside_training_function_is_an_error() -> None:
     with pytest.raises(RuntimeError, match="outside a training function"):
         get_device()

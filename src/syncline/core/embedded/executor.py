@@ -17,7 +17,7 @@ from types import FrameType, GeneratorType
 from typing import Any
 
 from syncline import faults, settings
-from syncline.core import termination, thread_limits
+from syncline.core import gpus, termination, thread_limits
 from syncline.core.embedded import messages as m
 from syncline.core.embedded.actor_executor import ActorExecutor
 from syncline.core.embedded.engine import CURRENT, ActorExit, CurrentTask, TaskContext
@@ -317,7 +317,7 @@ class Executor:
         if context.gpu_ids != self._gpu_ids:
             self._gpu_ids = context.gpu_ids
             if not settings.keeps_cuda_visible_devices():
-                os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(context.gpu_ids)
+                gpus.show_only(context.gpu_ids)
         if context.threads != self._threads:
             self._threads = context.threads
             thread_limits.limit(context.threads)

@@ -282,7 +282,7 @@ def machine_resources(
     """
     machine = cgroups.machine_limits()
     if found is None:
-        found = gpus.discover(settings.environment("CUDA_VISIBLE_DEVICES"))
+        found = gpus.discover(settings.visible_gpus())
     gpu_count = len(found) if config.num_gpus is None else config.num_gpus
     devices = math.ceil(gpu_count)
     gpu_ids = [gpu.id for gpu in found][:devices]

@@ -107,7 +107,7 @@ class _Driver:
         self._session = create_session(
             str(config.temp_dir) if config.temp_dir else str(settings.temporary_directory())
         )
-        found = gpus.discover(settings.environment("CUDA_VISIBLE_DEVICES"))
+        found = gpus.discover(settings.visible_gpus())
         try:
             self._register = ProgramRegister(self._session.directory)
             others = _others(self._register, config, found)

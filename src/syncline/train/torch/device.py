@@ -22,6 +22,8 @@ def get_device() -> torch.device:
 def get_devices() -> list[torch.device]:
     """Return this worker's devices: one `cuda:i` for each GPU assigned to it, or `[cpu]`.
 
+    AMD's GPUs have CUDA's names in torch. The GPU of an Apple processor is `mps`.
+
     Raises:
         RuntimeError: Called outside a training function, or CUDA_VISIBLE_DEVICES hides an
             assigned GPU.
@@ -32,7 +34,8 @@ def get_devices() -> list[torch.device]:
     unassigned = session.local_mode and session.use_gpu
     # Query CUDA last: on a machine with GPUs, the query costs a process without any about 100 ms.
     if not (session.gpu_ids or unassigned) or not torch.cuda.is_available():
-        return [torch.device("cpu")]
+        has_mps = (session.gpu_ids or unassigned) and torch.backends.mps.is_available()
+        return [torch.device("mps" if has_mps else "cpu")]
     if session.gpu_ids:
         return [torch.device("cuda", index) for index in visible_indices(session.gpu_ids)]
     return [torch.device("cuda", session.local_rank)]

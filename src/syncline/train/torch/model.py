@@ -136,6 +136,12 @@ def _replicate(
             kwargs["process_group"] = data.get_group()
     if world_size == 1:
         return model
+    if device.type == "mps":
+        raise ValueError(
+            f"{world_size} workers cannot train one model on MPS devices, because "
+            "torch.distributed has no backend for them: use num_workers=1, or use_gpu=False to "
+            "train on CPUs."
+        )
     # `device_ids` is valid only for a model that is on that one device.
     if device.type == "cuda" and {parameter.device for parameter in model.parameters()} == {device}:
         kwargs = {"device_ids": [device], "output_device": device, **kwargs}

@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 import cloudpickle
 
 from syncline import faults
-from syncline.core import api, debugger
+from syncline.core import api, debugger, gpus
 from syncline.core.context import get_runtime_context
 from syncline.core.error_frames import pack_error
 from syncline.core.lifecycle import ensure_engine
@@ -89,7 +89,7 @@ class TrainWorker:
         if spec.log_path is not None:
             capture_output(spec.log_path)
         if spec.visible_gpus is not None:
-            os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(spec.visible_gpus)
+            gpus.show_only(spec.visible_gpus)
         if spec.data_context is not None:
             type(spec.data_context)._set_current(spec.data_context)
         self._session = WorkerSession(spec, self._send_buffer, self._fail)
