@@ -15,6 +15,9 @@ DIFFERENCES = {
     "Generators.test_generator_can_be_handed_to_a_task": (
         "Ray's generators cannot leave the process that made the call"
     ),
+    "Generators.test_retry_of_an_exception_repeats_a_number_of_values": (
+        "Ray does not retry a generator whose number of results is fixed"
+    ),
     "TaskCrashes.test_crash_error_has_signal_and_log_tail": (
         "Ray reports neither signal nor log of a task's worker"
     ),

@@ -13,9 +13,10 @@ import os
 import re
 import secrets
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,14 @@ from syncline.core.config import EngineConfig
 from syncline.core.definitions import CallDefinition, TaskDefinition
 from syncline.core.engine import Args, Kwargs, Submitted, current_engine
 from syncline.core.options import Keywords
-from syncline.core.refs import AnyGenerator, AnyRef, Hold, ObjectRefGenerator
+from syncline.core.refs import AnyGenerator, AnyRef, Hold, ObjectRefGenerator, Waitable
 
 _GROUP = "concurrency_group"
 ATTEMPTS = 3
 """Connection attempts: on a busy head, the fork that starts this program's server may fail."""
 _FORK_FAILED = re.compile("Starting Ray client server failed|ZombieProcess")
+POLL_S = 0.05
+"""Seconds between two looks at references that a program waits for beside generators."""
 _RELAY_CONCURRENCY = 4
 """Concurrent calls of one relay: the next item, the end, and cancellations."""
 
@@ -70,6 +73,35 @@ class ClientEngine(ClusterEngine):
             return super().get(refs, timeout_s)
         except ModuleNotFoundError as error:
             raise _with_remedy(error) from None
+
+    def wait(
+        self,
+        refs: Sequence[Waitable],
+        *,
+        num_returns: int,
+        timeout_s: float | None,
+        fetch_local: bool,
+    ) -> tuple[list[Waitable], list[Waitable]]:
+        streams = [ref for ref in refs if isinstance(ref, ObjectRefGenerator)]
+        values = [ref for ref in refs if not isinstance(ref, ObjectRefGenerator)]
+        check = partial(super().wait, fetch_local=fetch_local)
+        if not streams:
+            return check(refs, num_returns=num_returns, timeout_s=timeout_s)
+        arrived: set[int] = set()
+        for stream in streams:
+            stream.when_next(partial(arrived.add, stream.id))
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            if values:
+                found, _ = check(values, num_returns=len(values), timeout_s=0)
+                arrived.update(ref.id for ref in found)
+            left_s = POLL_S if deadline is None else deadline - time.monotonic()
+            if len(arrived) >= num_returns or left_s <= 0:
+                break
+            time.sleep(min(POLL_S, left_s))
+        ready = [ref for ref in refs if ref.id in arrived][:num_returns]
+        chosen = {ref.id for ref in ready}
+        return ready, [ref for ref in refs if ref.id not in chosen]
 
     def cancel(self, ref: AnyRef | AnyGenerator, *, force: bool, recursive: bool) -> None:
         stream = handles.find(ref.id)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +200,35 @@ class ActorCrashes(Suite):
         with pytest.raises(syncline.exceptions.ActorDiedError, match="Mortal") as caught:
             get(mortal.add.remote())
         assert str(pid) in str(caught.value)
+
+    def test_killed_actor_ends_while_methods_of_both_kinds_run(self) -> None:
+        @syncline.remote(concurrency_groups={"io": 1})
+        class Both:
+            async def wait(self) -> None:
+                await asyncio.sleep(600)
+
+            def block(self) -> None:
+                time.sleep(600)
+
+            @syncline.method(concurrency_group="io")
+            def block_group(self) -> None:
+                time.sleep(600)
+
+            async def pid(self) -> int:
+                return os.getpid()
+
+        both = Both.remote()
+        pid = get(both.pid.remote())
+        refs = [both.wait.remote(), both.block_group.remote(), both.block.remote()]
+        syncline.kill(both)
+        for ref in refs:
+            with pytest.raises(syncline.exceptions.RayActorError):
+                get(ref)
+        eventually(
+            lambda: (
+                not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+            )
+        )
 
     def test_instance_cleans_up_when_the_actor_ends_in_an_orderly_way(self, tmp_path: Path) -> None:
         @syncline.remote
