@@ -11,5 +11,6 @@ together, exit code); `agent_process` and `torch_agent` (rendezvous, ranks, rest
 (the launcher's loop) with `messages` (between launcher and agent) and `output` (streams of the
 workers); `script_process` (a worker's process); `run_observer` (the run record) with
 `remote_record`; `collective_watch` (stalls), `live_actions` (requests about a running job) with
-`worker_stacks`, `worker_profiles` and `profile_tools`; `failure_text` (why a job failed).
+`worker_stacks`, `profile_signal`, `worker_profiles` and `profile_tools`; `failure_text` (why a job
+failed).
 """

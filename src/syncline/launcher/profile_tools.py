@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from syncline.launcher import worker_profiles
+from syncline.launcher import profile_signal
 from syncline.runs.run_directory import PROFILES_DIRECTORY
 from syncline.train.workers.profiling import cpu_profile, memory_profile
 from syncline.train.workers.profiling.profile_request import (
@@ -56,7 +56,7 @@ def take(rank: int, pid: int, run: str, arguments: Mapping[str, object]) -> str:
 
 def _ask(pid: int, request: ProfileRequest, target: Path) -> str | None:
     """Let the worker take a profile; return the reason if it is incomplete."""
-    memory = worker_profiles.memory_of(pid)
+    memory = profile_signal.memory_of(pid)
     if memory is None:
         raise ProfileError(
             "The worker offers no such profiles, because it runs no Python script of this "
@@ -73,10 +73,10 @@ def _ask(pid: int, request: ProfileRequest, target: Path) -> str | None:
     with memory.open("r+b") as file:
         file.truncate(0)
         file.write(json.dumps(arguments).encode())
-    os.kill(pid, worker_profiles.SIGNAL)
+    os.kill(pid, profile_signal.SIGNAL)
     deadline = time.monotonic() + request.answer_within_s + _SLACK_S
     while not reply.exists():
-        if time.monotonic() > deadline or worker_profiles.memory_of(pid) is None:
+        if time.monotonic() > deadline or profile_signal.memory_of(pid) is None:
             raise ProfileError(
                 "The worker returned no profile: it has ended, or waits in a call that runs no "
                 "Python; `syncline stack` shows where"
