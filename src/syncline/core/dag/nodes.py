@@ -8,7 +8,7 @@ and executing one of them executes those before it.
 
 from __future__ import annotations
 
-import uuid
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NoReturn, Protocol, cast
 
@@ -53,7 +53,7 @@ class DAGNode(NestedNode):
         """`before` are nodes that are executed before this one, besides those in the arguments."""
         self._args = tuple(args)
         self._kwargs = dict(kwargs)
-        self._stable_uuid = uuid.uuid4().hex
+        self._stable_uuid = os.urandom(16).hex()
         self._is_compiled = False
         nested = cast("list[DAGNode]", nested_nodes.find([self._args, self._kwargs]))
         self._needs = [*before, *nested]
