@@ -35,3 +35,38 @@ def test_workers_have_the_programs_imports_and_those_of_first_use() -> None:
         "the program: numpy syncline.data.dataset",
         "started after: numpy pandas syncline.data.dataset",
     ]
+
+
+BROKEN_STARTS = """
+import os, signal, subprocess, sys
+import syncline
+from syncline.core.embedded.fork_server_process import ForkServerProcess
+
+syncline.init(num_cpus=1)
+start = ForkServerProcess.start
+
+def start_broken(modules=()):
+    server = start(modules)
+    server.process.kill()
+    return server
+
+ForkServerProcess.start = start_broken
+for pid in subprocess.check_output(["pgrep", "-P", str(os.getpid())], text=True).split():
+    os.kill(int(pid), signal.SIGKILL)
+
+@syncline.remote(max_retries=1)
+def never():
+    return 1
+
+try:
+    syncline.get(never.remote(), timeout=60)
+except syncline.exceptions.WorkerCrashedError as error:
+    print(error)
+"""
+
+
+def test_work_fails_with_the_cause_if_no_worker_can_be_started() -> None:
+    with run_program(BROKEN_STARTS) as program:
+        output = program.wait().check().stdout
+    assert "could not be started" in output
+    assert "signal 9" in output

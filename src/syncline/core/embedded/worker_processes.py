@@ -83,6 +83,8 @@ torch imports them for the first optimizer, for about a second. The first worker
 waiting for them, and their replacements have them.
 """
 LATER_S = 3.0
+MAX_FAILED_STARTS = 5
+"""Deaths of fork servers, without a worker started in between, after which starts are given up."""
 _READ_BYTES = 65_536
 OUTPUT_PAUSE_S = 0.004
 """Seconds between two reads of a pipe; until then it holds 64 kB."""
@@ -135,6 +137,7 @@ class WorkerProcesses:
         self._fork_server: ForkServerProcess | None = None
         self._preloaded: set[str] = set()
         self._unconfirmed: dict[int, tuple[LaunchWorker, tuple[int, ...]]] = {}
+        self._failed_starts = 0  # deaths of fork servers since one has started a worker
         self._pids: dict[int, int] = {}
         self._pipes: dict[int, _Pipe] = {}  # by fd
         self._started = 0
@@ -266,6 +269,7 @@ class WorkerProcesses:
             return
         message = received[0]
         if isinstance(message, WorkerStarted):
+            self._failed_starts = 0
             self._pids[message.number] = message.pid
             _close_all(self._unconfirmed.pop(message.number)[1])
             self._on_started(message.number, message.pid)
@@ -290,9 +294,25 @@ class WorkerProcesses:
             dead.connection.close()
             return
         dead.close()
+        self._failed_starts += 1
+        if self._failed_starts >= MAX_FAILED_STARTS:
+            self._give_up_starts(dead.process.returncode)
         self.use_fork_server(ForkServerProcess.start())
         for start, fds in self._unconfirmed.values():
             self._try_send(start, fds)
+
+    def _give_up_starts(self, code: int) -> None:
+        """Report workers as ended that no fork server has lived long enough to start."""
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        status = ExitStatus(
+            cause=f"could not be started, because the process that starts workers ended "
+            f"{self._failed_starts} times in a row, the last time with {how}; its errors are above"
+        )
+        given_up, self._unconfirmed = self._unconfirmed, {}
+        for number, (_, fds) in given_up.items():
+            _close_all(fds)
+            self.forget(number)
+            self._on_ended(number, status)
 
     def _on_output(self, fd: int, _: int) -> None:
         """Read a pipe, and not again for a moment, so that many lines are handled together."""
