@@ -27,7 +27,7 @@ from syncline.job_submission.errors import JobError
 from syncline.job_submission.job_directory import JobDirectory, JobRequest
 
 PAUSE_S = 0.1
-"""Seconds between two looks at a job that is followed."""
+"""Seconds between checks of a followed job."""
 START_S = 60.0
 _ID = re.compile(r"[A-Za-z0-9][\w.-]{0,199}")
 

@@ -138,7 +138,7 @@ def _add_others(found: argparse.ArgumentParser) -> None:
         *("--monitor-interval", "--monitor_interval"),
         type=float,
         default=settings.environment("PET_MONITOR_INTERVAL", "0.1"),
-        help="Seconds between two looks at the workers.",
+        help="Seconds between checks of the workers.",
     )
     found.add_argument(
         *("--start-method", "--start_method"),

@@ -31,7 +31,7 @@ class ClientBuilder:
         return self
 
     def connect(self) -> InitContext:
-        """Connect, as `init` does; RuntimeError if syncline runs already."""
+        """Connect like `init`; RuntimeError if syncline is already running."""
         address = None if self.address in (None, "local") else _with_scheme(str(self.address))
         return init(address, **self._arguments)
 

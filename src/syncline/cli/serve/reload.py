@@ -20,7 +20,7 @@ ENDINGS = (".py", *FILE_ENDINGS)
 QUIET_MS = 50
 """Milliseconds without a change after which files count as saved."""
 STEP_MS = 20
-"""Milliseconds between two looks at the changes."""
+"""Milliseconds between checks for changes."""
 IDLE_MS = 100
 """Milliseconds after which the library reports that nothing changed, so that it watches."""
 

@@ -41,7 +41,7 @@ ATTEMPTS = 3
 """Connection attempts: on a busy head, the fork that starts this program's server may fail."""
 _FORK_FAILED = re.compile("Starting Ray client server failed|ZombieProcess")
 POLL_S = 0.05
-"""Seconds between two looks at references that a program waits for beside generators."""
+"""Seconds between checks of references that a program waits for together with generators."""
 _RELAY_CONCURRENCY = 4
 """Concurrent calls of one relay: the next item, the end, and cancellations."""
 

@@ -28,7 +28,7 @@ logger = logging.getLogger("syncline")
 
 FILE = "holding.json"
 PAUSE_S = 0.5
-"""Seconds between two looks at the register while a program waits."""
+"""Seconds between checks of the register while a program waits."""
 _MAX_BYTES = 65_536
 
 

@@ -58,7 +58,7 @@ from syncline.data.iterate.position import Restart
 logger = logging.getLogger("syncline")
 
 TICK_S = 1.0
-"""Seconds between two looks at the free CPUs and at everything else that depends on time."""
+"""Seconds between updates of the free CPUs and of other time-dependent state."""
 _CLOSE_S = 10.0
 """Seconds that `close` waits for the driver's thread to release its resources."""
 _numbers = count(1)

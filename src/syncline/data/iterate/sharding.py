@@ -1,8 +1,8 @@
-"""Which rows of the sequence belong to which rank, and in which order a rank sees them.
+"""Assignment of the rows of a sequence to ranks, and the order of rows within a rank.
 
 Each round gives `chunks[0]` contiguous rows to rank 0, then `chunks[1]` to rank 1, and so on. With
-chunks of one batch, the ranks together have consumed a prefix of the sequence whenever they have
-taken equally many batches, whatever the world size. `equal` decides about the last, partial round.
+chunks of one batch, all ranks together have consumed a prefix of the sequence whenever they have
+taken the same number of batches, for any world size. `equal` decides about the last, partial round.
 `Rounds` is the arithmetic, `Sharder` applies it to blocks as they arrive, and `ShuffleWindows` is
 the local shuffle. Not covered: moving the rows.
 """

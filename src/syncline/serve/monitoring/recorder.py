@@ -107,7 +107,7 @@ class ServeRecorder:
     # -- for the controller
 
     def start(self) -> None:
-        """Begin the record `BEGIN_S` seconds from now: the first request is more urgent."""
+        """Begin the record after `BEGIN_S` seconds, to give priority to the first request."""
         self._thread.start()
 
     def event(self, event: RecordEvent) -> None:

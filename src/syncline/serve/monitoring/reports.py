@@ -18,7 +18,7 @@ from syncline.serve.monitoring.histogram import NO_TIMES, Times
 from syncline.serve.wire.routes import DeploymentId
 
 REPORT_S = 1.0
-"""Seconds between two reports of a process."""
+"""Seconds between reports of a process."""
 
 
 class RecordTo(Message):

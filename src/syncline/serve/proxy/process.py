@@ -62,7 +62,7 @@ logger = logging.getLogger("syncline.serve")
 TABLE_S = 5.0
 """Seconds to wait for the routing table before requests are accepted without it."""
 SWEEP_S = 1.0
-"""Seconds between two checks of the connections' times; their precision."""
+"""Seconds between timeout checks of connections; the precision of timeouts."""
 FLUSH_S = 5.0
 """Seconds for the last notice to the controller."""
 SPARE_FILES = 256

@@ -33,7 +33,7 @@ class ReplicaConfig:
     logging_config: Any = None
     tracing_config: TracingConfig | None = None
     routing_stats_period_s: float = 10.0
-    """Seconds between two calls of the user's `record_routing_stats`."""
+    """Seconds between calls of the user's `record_routing_stats`."""
     routing_stats_timeout_s: float = 30.0
     """Seconds until such a call counts as failed."""
     route_prefix: str | None = None

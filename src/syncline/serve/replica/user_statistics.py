@@ -19,7 +19,7 @@ from syncline.serve.replica.user_code import UserCode
 logger = logging.getLogger("syncline.serve")
 
 AUTOSCALING_PERIOD_S = 1.0
-"""Seconds between two calls of `record_autoscaling_stats`."""
+"""Seconds between calls of `record_autoscaling_stats`."""
 AUTOSCALING_TIMEOUT_S = 30.0
 
 Hook = Callable[[], Awaitable["Mapping[str, Any] | None"]]

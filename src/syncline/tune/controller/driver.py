@@ -45,7 +45,7 @@ from syncline.tune.workers.reservations import TrialReservations
 logger = logging.getLogger("syncline")
 
 POLL_S = 0.5
-"""Seconds between two looks at the display, the time budget and unsent lines without events."""
+"""Seconds between updates of the display, the time budget and unsent lines without events."""
 
 
 @dataclass(frozen=True)

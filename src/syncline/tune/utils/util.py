@@ -205,7 +205,7 @@ def wait_for_gpu(
         gpu_id: Number or UUID of the GPU; None for the first one of this worker.
         target_util: Fraction of the memory that may be in use.
         retry: Number of looks.
-        delay_s: Seconds between two looks.
+        delay_s: Seconds between checks.
         gpu_memory_limit: Ignored.
         sleep: Waits for some seconds.
 
