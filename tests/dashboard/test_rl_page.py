@@ -59,7 +59,7 @@ def test_a_run_shows_returns_advice_episodes_and_videos(record, tmp_path):
     (tmp_path / "videos/steps-1.mp4").write_bytes(b"film")
     record.event("video", file="videos/steps-1.mp4", env_steps=1000, episode_return=7.0)
     client, texts = shown(tmp_path)
-    assert any("The learner limits" in text for text in texts)
+    assert any("The learner is the bottleneck" in text for text in texts)
     assert "after 1,000 steps, return 7" in texts
     (video,) = [each for each in client.elements.values() if each.tag == "video"]
     assert video.props["src"] == "/files/0/cart/videos/steps-1.mp4"

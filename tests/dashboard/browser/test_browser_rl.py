@@ -44,7 +44,7 @@ def run(place: Site) -> str:
 
 def test_returns_advice_and_videos_are_seen(watched: Watched, run: str) -> None:
     page = watched.go(address(1, run))
-    expect(page.get_by_text("The learner limits (90%")).to_be_visible()
+    expect(page.get_by_text("The learner is the bottleneck (90%")).to_be_visible()
     for chart in ("Return: training ends at 20", "Entropy: default_policy ends at 0.5"):
         expect(page.locator(f"[role=img][aria-label='{chart}'] canvas").first).to_be_visible()
     video = page.locator("video")
