@@ -34,7 +34,7 @@ class Cluster(cluster_utils.Cluster):  # type: ignore[misc]  # Ray ships no type
             self.connect()
 
     def connect(self, namespace: str | None = None) -> InitContext:
-        """Start syncline in this program with the cluster; RuntimeError if it is already running."""
+        """Start syncline in this program with the cluster; RuntimeError if already running."""
         context = init(self.address, namespace=namespace)
         self.connected = True
         return context

@@ -142,7 +142,7 @@ class Display:
         return sum(screen.deduplicator.total for screen in self._screens.values())
 
     def name(self, number: int, label: str, *, always: bool = False) -> None:
-        """Set the prefix of the worker's lines; with `always`, also while no other worker writes."""
+        """Set the prefix of the worker's lines; with `always`, even if it is the only writer."""
         self._prefixes[number] = f"[{label}] " if always else f"({label}) "
         if always:
             self._prefixed.add(number)
