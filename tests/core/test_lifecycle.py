@@ -213,7 +213,7 @@ def test_every_argument_of_rays_init_is_known(started):
         ({"resources": {"CPU": 2}}, ValueError),
         ({"logging_level": "loud"}, ValueError),
         ({"namespace": ""}, ValueError),
-        ({"runtime_env": {"pip": ["x"]}}, ValueError),
+        ({"runtime_env": {"conda": ["x"]}}, ValueError),
     ],
 )
 def test_impossible_arguments_are_refused(started, arguments, error):

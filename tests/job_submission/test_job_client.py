@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import threading
+import zipfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -143,6 +144,34 @@ class TestHere:
         with pytest.raises(error):
             client.submit_job(**arguments)
         assert client.list_jobs() == []
+
+
+@pytest.mark.processes
+def test_packages_of_the_runtime_environment_are_installed(
+    client: JobSubmissionClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    files = {
+        "sl_job.py": "VERSION = 'installed'",
+        "sl_job-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: sl_job\nVersion: 1.0\n",
+        "sl_job-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: test\n"
+        "Root-Is-Purelib: true\nTag: py3-none-any\n",
+        "sl_job-1.0.dist-info/RECORD": "",
+    }
+    with zipfile.ZipFile(tmp_path / "sl_job-1.0-py3-none-any.whl", "w") as wheel:
+        for path, text in files.items():
+            wheel.writestr(path, text)
+    options = ["--no-index", "--find-links", str(tmp_path)]
+    environment = {"pip": {"packages": ["sl_job"], "pip_install_options": options}}
+    code = "import sl_job, syncline, numpy; print(sl_job.VERSION)"
+    job_id = client.submit_job(entrypoint=f'python -c "{code}"', runtime_env=environment)
+    assert output(client, job_id).endswith("\ninstalled\n")
+    environment["pip"]["packages"] = ["sl_job==2"]
+    job_id = client.submit_job(entrypoint="true", runtime_env=environment)
+    output(client, job_id)
+    info = client.get_job_info(job_id)
+    assert (info.status, info.error_type) == (JobStatus.FAILED, "RUNTIME_ENV_SETUP_FAILURE")
+    assert "sl_job==2" in str(info.message)
 
 
 @pytest.mark.processes

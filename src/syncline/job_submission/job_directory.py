@@ -28,6 +28,8 @@ class JobRequest:
     """Variables on top of those of the client."""
     import_path: tuple[str, ...] = ()
     """Directories and archives for PYTHONPATH."""
+    packages: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the runtime environment that install packages, in normal form."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     runtime_env: Mapping[str, Any] = field(default_factory=dict)
     """The runtime environment as given."""

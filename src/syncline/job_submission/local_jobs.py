@@ -22,6 +22,7 @@ from typing import Any
 
 from syncline import settings
 from syncline.core import runtime_env as environments
+from syncline.core.packages import INSTALLERS
 from syncline.job_submission.details import DriverInfo, Job, JobDetails, JobStatus
 from syncline.job_submission.errors import JobError
 from syncline.job_submission.job_directory import JobDirectory, JobRequest
@@ -75,6 +76,7 @@ class LocalJobs:
             directory=working_dir or os.getcwd(),
             env_vars=environment.get("env_vars", {}),
             import_path=(*([working_dir] if working_dir else []), *map(_import_path, modules)),
+            packages={name: environment[name] for name in INSTALLERS if name in environment},
             metadata=given.pop("metadata", None) or {},
             runtime_env=dict(runtime_env),
             resources=given,

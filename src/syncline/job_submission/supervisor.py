@@ -13,9 +13,14 @@ import string
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from syncline import settings
+from syncline.core import packages
+from syncline.core.package_environments import python_with
+from syncline.exceptions import RuntimeEnvSetupError
 from syncline.job_submission.job_directory import JobDirectory, JobRequest
 
 STOP_S = 3
@@ -43,26 +48,16 @@ def supervise(directory: JobDirectory) -> None:
     stop = _Stop()
     signal.signal(signal.SIGTERM, lambda *_: stop.request())
     signal.signal(signal.SIGALRM, lambda *_: stop.kill())
-    directory.update(status="RUNNING", supervisor=os.getpid(), start_time=_now())
+    directory.update(status="PENDING", supervisor=os.getpid(), start_time=_now())
     try:
-        with directory.output.open("ab") as output:
-            process = subprocess.Popen(
-                request.entrypoint,
-                shell=True,
-                cwd=request.directory,
-                env=_environment(request),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-    except OSError as error:
-        directory.update(
-            status="FAILED",
-            end_time=_now(),
-            error_type="JOB_ENTRYPOINT_COMMAND_START_ERROR",
-            message=f"the command did not start in {request.directory} ({error})",
-        )
+        python = _python(directory, request, stop)
+        directory.update(status="RUNNING")
+        process = _start(directory, request, python)
+    except _StoppedError:
+        directory.update(**_outcome(directory, None, was_stopped=True))
+        return
+    except (OSError, RuntimeEnvSetupError) as error:
+        directory.update(**_not_started(request, error))
         return
     stop.started(process)
     directory.update(pid=process.pid)
@@ -70,12 +65,60 @@ def supervise(directory: JobDirectory) -> None:
     directory.update(**_outcome(directory, code, was_stopped=stop.is_requested))
 
 
+def _python(directory: JobDirectory, request: JobRequest, stop: _Stop) -> Path:
+    """Return the interpreter of the job; install its packages first, with lines in its output."""
+    wanted = packages.of_environment(request.packages)
+    if wanted is None or not wanted.missing():
+        return Path(sys.executable)
+    with directory.output.open("a") as output, stop.during_installation():
+        return python_with(wanted, lambda line: print(line, file=output, flush=True))
+
+
+def _start(directory: JobDirectory, request: JobRequest, python: Path) -> subprocess.Popen[bytes]:
+    with directory.output.open("ab") as output:
+        return subprocess.Popen(
+            request.entrypoint,
+            shell=True,
+            cwd=request.directory,
+            env=_environment(request, python),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def _not_started(request: JobRequest, error: Exception) -> dict[str, object]:
+    fields: dict[str, object] = {"status": "FAILED", "end_time": _now()}
+    if isinstance(error, RuntimeEnvSetupError):
+        return {**fields, "error_type": "RUNTIME_ENV_SETUP_FAILURE", "message": str(error)}
+    return {
+        **fields,
+        "error_type": "JOB_ENTRYPOINT_COMMAND_START_ERROR",
+        "message": f"the command did not start in {request.directory} ({error})",
+    }
+
+
+class _StoppedError(BaseException):
+    """The job was stopped while its packages were installed."""
+
+
 class _Stop:
     """Stops the job's processes, in signal handlers."""
 
     def __init__(self) -> None:
         self.is_requested = False
+        self._is_installing = False
         self._process: subprocess.Popen[bytes] | None = None
+
+    @contextmanager
+    def during_installation(self) -> Iterator[None]:
+        """Let a request interrupt the block with `_StoppedError`."""
+        self._is_installing = True
+        try:
+            yield
+        finally:
+            self._is_installing = False
 
     def started(self, process: subprocess.Popen[bytes]) -> None:
         """Record the process; stop it if that was requested meanwhile."""
@@ -86,6 +129,8 @@ class _Stop:
     def request(self) -> None:
         """Ask the processes to exit, and set the time of their end."""
         self.is_requested = True
+        if self._is_installing:
+            raise _StoppedError
         if self._process is not None:
             _signal_group(self._process, signal.SIGTERM)
             signal.alarm(STOP_S)
@@ -103,7 +148,7 @@ def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> N
         pass  # they have exited
 
 
-def _outcome(directory: JobDirectory, code: int, *, was_stopped: bool) -> dict[str, object]:
+def _outcome(directory: JobDirectory, code: int | None, *, was_stopped: bool) -> dict[str, object]:
     """Return the fields of an ended job."""
     fields: dict[str, object] = {"end_time": _now(), "driver_exit_code": code}
     if was_stopped:
@@ -122,11 +167,12 @@ def _outcome(directory: JobDirectory, code: int, *, was_stopped: bool) -> dict[s
     }
 
 
-def _environment(request: JobRequest) -> dict[str, str]:
-    """Return the variables of the job's program; `python` is the client's interpreter."""
+def _environment(request: JobRequest, python: Path) -> dict[str, str]:
+    """Return the variables of the job's program, whose command `python` is the interpreter."""
     variables = settings.inherited_environment()
-    binaries = os.path.dirname(sys.executable)
-    variables["PATH"] = os.pathsep.join([binaries, variables.get("PATH", os.defpath)])
+    variables["PATH"] = os.pathsep.join([str(python.parent), variables.get("PATH", os.defpath)])
+    if str(python) != sys.executable:
+        variables["VIRTUAL_ENV"] = str(python.parent.parent)
     variables[settings.LOCAL_JOB] = request.submission_id
     for name, value in request.env_vars.items():
         variables[name] = string.Template(value).safe_substitute(variables)
