@@ -401,7 +401,7 @@ class Engine(ABC):
 
     @abstractmethod
     def placement_group_ready(self, group_id: int) -> AnyRef:
-        """Return a reference that becomes True once all bundles are reserved.
+        """Return a reference whose value is the group, once all bundles are reserved.
 
         The reference gets an error if the group is removed.
         """
@@ -462,6 +462,10 @@ class Engine(ABC):
     @abstractmethod
     def runtime_info(self) -> RuntimeInfo:
         """Return facts about the calling thread; in a worker, about the task that it runs."""
+
+    def is_cancelled(self) -> bool:
+        """Return True if the calling code is part of a call that was cancelled and still runs."""
+        return False
 
     def actors(self, limit: int = LISTED) -> ActorListing:
         """List the pending and living actors of all programs, at most `limit`.

@@ -58,6 +58,13 @@ def actor_name(class_name: str, name: str | None) -> str:
     return f"{class_name} {name!r}" if name else class_name
 
 
+class NotInActorError(RuntimeError, TypeError):
+    """`exit_actor()` outside an actor; also a TypeError, which is what Ray raises."""
+
+    def __init__(self) -> None:
+        super().__init__(NOT_IN_ACTOR)
+
+
 NOT_IN_ACTOR = (
     "`exit_actor()` ends the actor whose method calls it, but this code is not part of an actor's "
     "method: call it there, or use `kill` with the actor's handle"

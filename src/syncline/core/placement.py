@@ -43,8 +43,8 @@ class PlacementGroup:
         """Number of bundles."""
         return len(self.bundle_specs)
 
-    def ready(self) -> ObjectRef[bool]:
-        """Return a reference that becomes True once all bundles are reserved."""
+    def ready(self) -> ObjectRef[PlacementGroup]:
+        """Return a reference whose value is this group, once all bundles are reserved."""
         return refs.engine_of_refs().placement_group_ready(self.id)
 
     def wait(self, timeout_seconds: float = 30) -> bool:

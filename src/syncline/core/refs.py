@@ -172,6 +172,7 @@ class ObjectRefGenerator(Generic[T]):
     def _begin(self, hold: Hold, position: int) -> None:
         self._hold = hold
         self._next = position
+        self._ended = False
         self._fetched: tuple[ObjectRef[T] | None] | None = None  # the next item, or the end
         self._awaited = -1  # index of the item that `when_next` has requested
         self._waiting: list[Callable[[], None]] = []
@@ -180,6 +181,19 @@ class ObjectRefGenerator(Generic[T]):
     def id(self) -> int:
         """The id of the stream, also for `cancel`."""
         return self._hold.id
+
+    def task_id(self) -> TaskID:
+        """Return the id of the task or call, as `get_task_id()` there."""
+        return self.completed().task_id()
+
+    def is_finished(self) -> bool:
+        """Return True if all references have been returned and the generator has ended."""
+        return self._ended
+
+    def next_ready(self) -> bool:
+        """Return True if `next` would return or end without waiting."""
+        ready, _ = engine_of_refs().wait([self], num_returns=1, timeout_s=0, fetch_local=False)
+        return bool(ready)
 
     @property
     def position(self) -> int:
@@ -216,6 +230,7 @@ class ObjectRefGenerator(Generic[T]):
         else:
             ref = engine_of_refs().next_item(self, self._next, None)
         if ref is None:
+            self._ended = True
             raise StopIteration
         self._next += 1
         return ref
@@ -238,6 +253,7 @@ class ObjectRefGenerator(Generic[T]):
             engine_of_refs().on_item(self, self._next, hand_over)
             ref = await future
         if ref is None:
+            self._ended = True
             raise StopAsyncIteration
         self._next += 1
         return ref

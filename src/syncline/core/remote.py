@@ -239,6 +239,9 @@ class ActorClass:
     def __class_getitem__(cls, item: object) -> types.GenericAlias:
         return types.GenericAlias(cls, item)
 
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self._definition.methods]
+
     def __mro_entries__(self, bases: tuple[object, ...]) -> NoReturn:
         name = self.__name__
         raise ActorClassInheritanceException(

@@ -25,7 +25,7 @@ from syncline.core.cluster import cluster_state, feasibility, handles, ray_optio
 from syncline.core.cluster.handles import ClusterRef, ItemWaiter, RayObject, ReadyRef, ray_ref
 from syncline.core.cluster.health import Connection
 from syncline.core.cluster.key_values import RayKeyValues
-from syncline.core.cluster.placement_groups import Groups
+from syncline.core.cluster.placement_groups import Groups, group_of
 from syncline.core.cluster.ray_errors import get_timeout_error, translated
 from syncline.core.cluster.ray_workers import (
     Enter,
@@ -245,7 +245,7 @@ class ClusterEngine(Engine):
 
     def exit_actor(self) -> None:
         if not cluster_state.is_worker() or ray.get_runtime_context().get_actor_id() is None:
-            raise RuntimeError(error_messages.NOT_IN_ACTOR)
+            raise error_messages.NotInActorError
         ray.actor.exit_actor()
 
     def named_actor(self, name: str, namespace: str | None) -> tuple[ActorRecord, Hold]:
@@ -318,7 +318,7 @@ class ClusterEngine(Engine):
                 )
             )
         return [
-            True if type(ref) is ReadyRef else value
+            group_of(value) if type(ref) is ReadyRef else value
             for ref, value in zip(refs, values, strict=True)
         ]
 
@@ -386,7 +386,7 @@ class ClusterEngine(Engine):
             if isinstance(result, ray.exceptions.RayError):
                 callback(None, translated(result))
             else:
-                callback(True if is_ready_ref else result, None)
+                callback(group_of(result) if is_ready_ref else result, None)
 
         ray_ref(ref)._on_completed(on_completed)
 
@@ -474,6 +474,9 @@ class ClusterEngine(Engine):
 
     def runtime_info(self) -> RuntimeInfo:
         return cluster_state.runtime_info(self._environment)
+
+    def is_cancelled(self) -> bool:
+        return bool(ray.get_runtime_context().is_canceled())
 
     def actors(self, limit: int = LISTED) -> ActorListing:
         return self._state(cluster_state.actors, limit)

@@ -56,7 +56,7 @@ class ClusterRef(AnyRef):
 
 
 class ReadyRef(ClusterRef):
-    """A reference that is ready with a placement group; its value is True, Ray's is the group."""
+    """A reference that is ready with a placement group; its value is ours, Ray's is Ray's."""
 
     __slots__ = ()
 

@@ -12,11 +12,11 @@ import ray
 
 from syncline.core import error_messages
 from syncline.core.cluster import feasibility, ray_options
-from syncline.core.cluster.handles import ReadyRef
+from syncline.core.cluster.handles import RayObject, ReadyRef
 from syncline.core.definitions import AnyFunction
 from syncline.core.engine import Row
 from syncline.core.labels import Selector
-from syncline.core.placement import check_bundles
+from syncline.core.placement import PlacementGroup, check_bundles
 from syncline.core.refs import Id
 
 logger = logging.getLogger("syncline")
@@ -97,6 +97,11 @@ class Groups:
     def removed(self) -> int:
         """Number of groups that this process removed or found removed."""
         return len(self._removed)
+
+
+def group_of(ray_group: RayObject) -> PlacementGroup:
+    """Return our placement group for one of Ray's."""
+    return PlacementGroup(ray_options.group_number(ray_group), ray_group.bundle_specs)
 
 
 def _row(id: int, row: Row) -> Row:

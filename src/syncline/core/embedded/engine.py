@@ -150,6 +150,8 @@ class EmbeddedEngine(Engine):
         """Label of this worker's output, if `label_output` was called."""
         self.read_output: Callable[[], None] = lambda: None
         """Reads and shows the pending output of all workers, in the driver's process."""
+        self.cancelled_calls: set[int] = set()
+        """Ids of calls of this process that were cancelled and still run."""
         self.before_definition: Callable[[], None] = lambda: None
         """Called before a task is defined and before an actor is created."""
         self._definitions: dict[TaskSpec, int] = {}
@@ -295,7 +297,7 @@ class EmbeddedEngine(Engine):
 
     def exit_actor(self) -> None:
         if not CURRENT.get().context.actor_id:
-            raise RuntimeError(error_messages.NOT_IN_ACTOR)
+            raise error_messages.NotInActorError
         raise ActorExit
 
     def named_actor(self, name: str, namespace: str | None) -> tuple[ActorRecord, Hold]:
@@ -450,6 +452,9 @@ class EmbeddedEngine(Engine):
         return describe_current(
             self._session, current, worker_id=f"{self._number:032x}", environment=self._environment
         )
+
+    def is_cancelled(self) -> bool:
+        return CURRENT.get().task_id in self.cancelled_calls
 
     def actors(self, limit: int = LISTED) -> ActorListing:
         return self._connection.request("actors", limit)  # type: ignore[no-any-return]

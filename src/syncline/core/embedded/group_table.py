@@ -10,10 +10,10 @@ from syncline.core.embedded.instructions import GroupRemoval, Instructions
 from syncline.core.embedded.messages import error_value, inline
 from syncline.core.embedded.object_table import ObjectTable
 from syncline.core.embedded.scheduler import Scheduler
+from syncline.core.placement import PlacementGroup
 from syncline.core.resources import Infeasible
 from syncline.exceptions import TaskPlacementGroupRemoved
 
-_TRUE = inline(serialization.pack(True).data)
 _SCHEDULING = {"PENDING": "QUEUED", "CREATED": "FINISHED", "REMOVED": "REMOVED"}
 """Ray's `scheduling_state` by state."""
 REMOVED_KEPT = 100
@@ -73,8 +73,10 @@ class GroupTable:
 
     def on_ready(self, group_id: int) -> None:
         """Handle the reservation of all bundles."""
-        self._groups[group_id]["state"] = "CREATED"
-        self._objects.settle(group_id, _TRUE)
+        group = self._groups[group_id]
+        group["state"] = "CREATED"
+        value = PlacementGroup(group_id, group["bundles"])  # type: ignore[arg-type]
+        self._objects.settle(group_id, inline(serialization.pack(value).data))
 
     def remove(self, group_id: int) -> None:
         """Release the resources of a group and end its members."""

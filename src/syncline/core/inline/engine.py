@@ -511,7 +511,7 @@ class InlineEngine(InlineEngineBase):
     def exit_actor(self) -> None:
         actor_id = CURRENT.get().context.actor_id
         if not actor_id:
-            raise RuntimeError(error_messages.NOT_IN_ACTOR)
+            raise error_messages.NotInActorError
         actor = self._actors.get(actor_id)
         if actor is not None:
             actor.is_leaving = True

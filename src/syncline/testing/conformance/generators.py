@@ -115,6 +115,7 @@ class Generators(Suite):
             yield 1
 
         stream, value = numbers.remote(), one.remote()
+        assert not stream.is_finished()
         get(value)
         assert syncline.wait([stream, value], num_returns=2) == ([stream, value], [])
         assert get(next(stream)) == 0
@@ -122,7 +123,9 @@ class Generators(Suite):
         assert syncline.wait([stream], timeout=60) == ([stream], [])
         assert [get(ref) for ref in stream] == [1]
         assert syncline.wait([stream], timeout=60) == ([stream], [])
+        assert stream.next_ready()
         assert list(stream) == []
+        assert stream.is_finished()
 
     def test_generator_waits_while_enough_items_are_not_consumed(self, tmp_path: Path) -> None:
         log = tmp_path / "made"

@@ -46,7 +46,7 @@ class PlacementGroups(Suite):
         await_free("CPU", 4)
         group = placement_group([{"CPU": 1}, {"CPU": 2}], strategy=strategy)
         assert group.wait(60)
-        assert get(group.ready())
+        assert get(group.ready()) == group
         assert group.bundle_count == 2
         assert group.bundle_specs == [{"CPU": 1}, {"CPU": 2}]
         await_free("CPU", 1)
