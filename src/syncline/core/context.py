@@ -161,6 +161,29 @@ class RuntimeContext:
         """Return the same as `get_accelerator_ids`."""
         return self.get_accelerator_ids()
 
+    def is_canceled(self) -> bool:
+        """Return True if this call was cancelled: a method that runs in a thread should then end.
+
+        Tasks and methods in the main thread get KeyboardInterrupt instead, async methods
+        CancelledError. Raises RuntimeError in the program and in async methods.
+        """
+        info = self._info
+        if info.task_id is None:
+            raise RuntimeError(
+                "`is_canceled` is about tasks and actors, but this code runs in the driver: call "
+                "it in a remote function or a method"
+            )
+        import asyncio  # takes long: load it on first use
+
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return ensure_engine().is_cancelled()
+        raise RuntimeError(
+            "`is_canceled` is not for async methods, in which a cancelled call gets "
+            "`asyncio.CancelledError`: catch that"
+        )
+
     @property
     def runtime_env(self) -> RuntimeEnv:
         """The environment of this worker."""

@@ -47,8 +47,10 @@ class ActorExecutor:
         results: ResultPacker,
         spec: ActorSpec,
         context: TaskContext,
+        cancelled_calls: set[int],
     ) -> None:
         self._connection = connection
+        self._cancelled_calls = cancelled_calls
         self._packer = results
         self._spec = spec
         self._context = context
@@ -92,9 +94,10 @@ class ActorExecutor:
     def stop(self, call_id: int) -> bool:
         """Cancel a call on the event loop; return False if this actor has neither loop nor pool.
 
-        A call in a thread cannot be stopped.
+        A call in a thread cannot be stopped, but it can ask whether it is cancelled.
         """
         if not self._loops:
+            self._cancelled_calls.add(call_id)
             return bool(self._pools)
         for loop in self._loops.values():  # one of them has the call, or will have it by then
             loop.call_soon_threadsafe(self._cancel, loop, call_id)
@@ -150,6 +153,7 @@ class ActorExecutor:
         # Drop references before the hub hears that the call ended.
         result, positional, keyword = None, (), {}
         CURRENT.reset(token)
+        self._cancelled_calls.discard(call_id)
         faults.reach("worker.before_result")
         self._send(outcome, leaving)
 

@@ -44,8 +44,12 @@ class Executor:
         connection: RemoteHubConnection,
         new_id: Callable[[], int],
         setup_failure: Exception | None,
+        cancelled_calls: set[int],
     ) -> None:
-        """`setup_failure`: error of the worker's setup; every task then fails with it."""
+        """`setup_failure`: error of the worker's setup; every task then fails with it.
+        `cancelled_calls`: calls of user code that are cancelled while they run.
+        """
+        self._cancelled_calls = cancelled_calls
         self._connection = connection
         self._setup_failure = setup_failure
         self._inbox: deque[Message] = deque()
@@ -264,7 +268,9 @@ class Executor:
             cls = self.load(spec.class_id)
             self._use(context)
             positional, keyword = load_arguments(args, arg_values)
-            actor = ActorExecutor(self._connection, self._packer, spec, context)
+            actor = ActorExecutor(
+                self._connection, self._packer, spec, context, self._cancelled_calls
+            )
             actor.construct(cls, positional, keyword)
         except (ActorExit, SystemExit) as leaving:
             if isinstance(leaving, SystemExit) and leaving.code != 0:

@@ -64,7 +64,7 @@ def run(
         end=lambda: None,  # `shutdown()` in a worker must not end the driver's session
         abandon=lambda: _abandon(channel, reactor),
     )
-    executor = Executor(connection, engine.new_id, failure)
+    executor = Executor(connection, engine.new_id, failure, engine.cancelled_calls)
     connection.accept_work = executor.accept
     connection.before_wait = executor.return_unstarted
     engine.process_context = lambda: executor.context

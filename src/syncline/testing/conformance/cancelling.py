@@ -157,3 +157,27 @@ class Cancelling(Suite):
             with pytest.raises(TaskCancelledError):
                 get(ref)
         assert get([one.remote() for _ in range(5)]) == [1] * 5
+
+    def test_method_in_a_thread_can_ask_whether_it_is_cancelled(self, tmp_path: Path) -> None:
+        @syncline.remote(max_concurrency=2)
+        class Asking:
+            def ask(self, started: str, ended: str) -> None:
+                context = syncline.get_runtime_context()
+                Path(started).touch()
+                while not context.is_canceled():
+                    time.sleep(0.005)
+                Path(ended).touch()
+
+            def is_cancelled(self) -> bool:
+                return bool(syncline.get_runtime_context().is_canceled())
+
+        actor = Asking.remote()
+        started, ended = tmp_path / "asks", tmp_path / "was-told"
+        ref = actor.ask.remote(str(started), str(ended))
+        eventually(started.exists)
+        assert get(actor.is_cancelled.remote()) is False
+        syncline.cancel(ref)
+        eventually(ended.exists)
+        syncline.kill(actor)
+        with pytest.raises(RuntimeError):
+            syncline.get_runtime_context().is_canceled()
