@@ -1,5 +1,6 @@
 """`get`, `put`, `wait` and others: calls of the engine, and refused arguments."""
 
+import asyncio
 import json
 
 import pytest
@@ -173,6 +174,24 @@ def test_ids_of_the_runtime_context_as_objects(engine):
     assert not context.should_capture_child_tasks_in_placement_group
     assert (context.get_session_name(), context.get_temp_dir()) == ("session", ".")
     assert context.get_resource_ids() == context.get_accelerator_ids()
+
+
+def test_only_tasks_and_methods_of_threads_ask_whether_they_are_cancelled(engine):
+    context = syncline.get_runtime_context()
+    with pytest.raises(RuntimeError, match="runs in the driver"):
+        context.is_canceled()
+    engine.info = RuntimeInfo(
+        job_id="01", node_id="aa", worker_id="bb", namespace="d", task_id="cc"
+    )
+    assert context.is_canceled() is False
+    engine.is_cancelled = lambda: True
+    assert context.is_canceled() is True
+
+    async def ask():
+        return context.is_canceled()
+
+    with pytest.raises(RuntimeError, match="CancelledError"):
+        asyncio.run(ask())
 
 
 def test_ids_without_a_task_are_none_or_null(engine):
