@@ -92,6 +92,11 @@ class ProcessPools(Suite):
             pool.apply(_reciprocal, (0,))
         assert pool.map(_square, [2]) == [4]
 
+    def test_stop_iteration_of_the_function_is_an_error_of_its_item(self, pool: Pool) -> None:
+        results = list(pool.imap(lambda x: next(iter(range(x))), [1, 0, 1], chunksize=3))
+        assert [results[0], results[2]] == [0, 0]
+        assert isinstance(results[1], RuntimeError)
+
     def test_imap_yields_the_exception_of_an_item(self, pool: Pool) -> None:
         for results in (
             pool.imap(_reciprocal, [1, 0, 2], chunksize=3),

@@ -8,7 +8,7 @@ import traceback
 import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import accumulate, islice
 from multiprocessing import pool as standard_pool
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -157,8 +157,9 @@ class PoolWorker:
         started = time.monotonic()
         known = self._known(function) if isinstance(function, bytes) else function
         call = _spread(known, spread)
-        remaining = iter(items)
-        outcomes = [_run_chunk(call, list(islice(remaining, size)), spread) for size in sizes]
+        ends = list(accumulate(sizes))
+        chunks = [items[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+        outcomes = [_run_chunk(call, (c,) if spread == "apply" else c) for c in chunks]
         return outcomes, (time.monotonic() - started) / len(sizes)
 
     def _known(self, code: bytes) -> Callable[..., Any]:
@@ -179,12 +180,16 @@ def _spread(call: Callable[..., Any], spread: Spread) -> Callable[[Any], Any]:
     return call
 
 
-def _run_chunk(call: Callable[[Any], Any], items: Sequence[Any], spread: Spread) -> PackedOutcome:
+def _run_chunk(call: Callable[[Any], Any], items: Sequence[Any]) -> PackedOutcome:
     values: list[Any] = []
     errors: dict[int, PackedError] | None = None
-    for item in (items,) if spread == "apply" else items:
+    remaining = iter(items)
+    while len(values) < len(items):
         try:
-            values.append(call(item))
+            # Much faster than a loop. Values before an exception stay in the list.
+            values.extend(map(call, remaining))
+            if len(values) < len(items):
+                raise RuntimeError("the function raised StopIteration")
         except Exception as error:
             errors = errors or {}
             errors[len(values)] = _packed(error)

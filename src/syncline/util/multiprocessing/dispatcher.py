@@ -192,7 +192,7 @@ class Dispatcher:
             if worker is None or len(worker.running) >= most:
                 return
             # Divide the remaining chunks among all workers.
-            size = min(size, math.ceil(len(self._queue) / len(self._workers)))
+            size = min(size, math.ceil(len(self._queue) / (2 * len(self._workers))))
             if self._limit is not None:
                 size = min(size, self._limit - worker.taken)
             group = [self._queue.popleft()]
@@ -203,7 +203,7 @@ class Dispatcher:
     def _send(self, worker: _Worker, group: list[Chunk]) -> None:
         number, function = next(self._numbers), group[0].function
         sizes = [len(chunk.items) for chunk in group]
-        items = [item for chunk in group for item in chunk.items]
+        items = list(itertools.chain.from_iterable(chunk.items for chunk in group))
         try:
             ref = worker.actor.run.remote(function.sent, group[0].spread, sizes, items)
         except Exception as error:  # an argument cannot be pickled

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any
 
 from syncline.util.multiprocessing.chunks import Chunk, Outcome
@@ -97,7 +98,7 @@ class AsyncResult:
         outcomes = [outcome for outcome in self._outcomes if outcome is not None]
         errors = (outcome.first_error for outcome in outcomes)
         self._error = next((error for error in errors if error is not None), None)
-        values = [value for outcome in outcomes for value in outcome.values]
+        values = list(chain.from_iterable(outcome.values for outcome in outcomes))
         self._value = values[0] if self._single and self._error is None else values
         callback = self._callback if self._error is None else self._error_callback
         try:
