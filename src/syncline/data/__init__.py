@@ -12,7 +12,8 @@ ranks).
 
 `aggregate`, `block`, `datasource/`, `datatype`, `exceptions`, `expressions` and `_internal/` only
 re-export the names of these modules in Ray; `extensions/` has tensors and objects as columns of
-Arrow and pandas, and `llm/` runs language models on datasets. `api` has all names of this package; they load on first use.
+Arrow and pandas, and `llm/` runs language models on datasets. `api` has all names of this package;
+they load on first use.
 """
 
 import importlib
