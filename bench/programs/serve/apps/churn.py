@@ -8,8 +8,8 @@ import asyncio
 import itertools
 import signal
 import sys
-import threading
 from collections.abc import AsyncIterator
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import syncline
@@ -47,33 +47,27 @@ def deploy(version: int, replicas: int) -> None:
 
 def main() -> None:
     """Serve and update until SIGTERM."""
-    updating, toggled, stopped = threading.Event(), threading.Event(), threading.Event()
-
-    def toggle(*_: object) -> None:
-        updating.clear() if updating.is_set() else updating.set()
-        toggled.set()
-
-    def stop(*_: object) -> None:
-        stopped.set()
-        toggled.set()
-
+    # A handler interrupts the main thread anywhere, so it must not need a lock as an Event does.
+    signals: SimpleQueue[int] = SimpleQueue()
     # The first answer may arrive before `deploy` returns, and a signal right after it.
-    signal.signal(signal.SIGUSR1, toggle)
-    signal.signal(signal.SIGTERM, stop)
+    for number in (signal.SIGUSR1, signal.SIGTERM):
+        signal.signal(number, lambda number, _: signals.put(number))
     syncline.init(num_cpus=2)
     serve.start(http_options={"host": options.HOST, "port": int(sys.argv[1])})
     deploy(0, 1)
+    updating = False
     for version in itertools.count(1):
-        if not updating.is_set():
-            deploy(version, 1)
-            print(f"user: updates {version}", flush=True)
-            while not updating.is_set() and not stopped.is_set():
-                toggled.wait()
-                toggled.clear()
-        if stopped.is_set():
+        try:
+            received = signals.get(timeout=options.UPDATE_S if updating else None)
+        except Empty:
+            received = 0
+        if received == signal.SIGTERM:
             break
-        deploy(version, 1 + version % 2)
-        stopped.wait(options.UPDATE_S)
+        if received == signal.SIGUSR1:
+            updating = not updating
+        deploy(version, 1 + version % 2 if updating else 1)
+        if not updating:
+            print(f"user: updates {version}", flush=True)
     syncline.shutdown()
 
 
