@@ -41,7 +41,7 @@ def test_actions_are_unsquashed_and_repeatable_without_exploration():
     np.testing.assert_allclose(raw * 2.0, action, rtol=1e-5)
     by_key = algo.compute_actions({"a": obs, "b": obs}, explore=False)
     np.testing.assert_allclose(by_key["b"], action, rtol=1e-5)
-    with pytest.raises(KeyError, match=r"no module 'defualt_policy'.*default_policy"):
+    with pytest.raises(KeyError, match=r"Unknown module 'defualt_policy'.*default_policy"):
         algo.compute_single_action(obs, policy_id="defualt_policy")
     algo.stop()
 

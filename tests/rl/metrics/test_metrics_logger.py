@@ -157,7 +157,7 @@ def test_settings_that_contradict():
     logger = MetricsLogger()
     with pytest.raises(ValueError, match="'meen'. Did you mean 'mean'"):
         logger.log_value("x", 1, reduce="meen")
-    with pytest.raises(ValueError, match="takes no window"):
+    with pytest.raises(ValueError, match="has no window"):
         logger.log_value("x", 1, reduce="ema", window=5)
     with pytest.raises(ValueError, match="reduce='max' does not take these settings.*percentiles"):
         logger.log_value("x", 1, reduce="max", percentiles=[5])
