@@ -207,7 +207,9 @@ def run_as_main(arguments: Sequence[str]) -> None:
         raise
     except BaseException as error:
         trace = error.__traceback__
-        _print(error.with_traceback(trace.tb_next if trace is not None else None))
+        while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+            trace = trace.tb_next
+        _print(error.with_traceback(trace))
         raise
 
 
