@@ -128,6 +128,15 @@ class TestHere:
         job_id = client.submit_job(entrypoint="python3 main.py", runtime_env=environment)
         assert output(client, job_id) == "7\n"
 
+    def test_a_directory_that_others_may_write_to_is_refused(
+        self, client: JobSubmissionClient
+    ) -> None:
+        _jobs_root().mkdir(parents=True)
+        _jobs_root().chmod(0o777)
+        for use in (client.list_jobs, lambda: client.stop_job("a")):
+            with pytest.raises(RuntimeError, match="others may write to it"):
+                use()
+
     @pytest.mark.parametrize(
         ("arguments", "error"),
         [

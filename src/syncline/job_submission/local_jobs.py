@@ -81,7 +81,8 @@ class LocalJobs:
             runtime_env=dict(runtime_env),
             resources=given,
         )
-        self._own_root()
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._check_root()
         directory = JobDirectory(self._root / job_id)
         try:
             directory.create(request)
@@ -119,6 +120,7 @@ class LocalJobs:
 
     def all_details(self) -> list[JobDetails]:
         """Return all jobs, latest first."""
+        self._check_root()
         found = []
         for path in self._root.glob("*/request.json"):
             try:
@@ -179,15 +181,20 @@ class LocalJobs:
         return True
 
     def _directory(self, job_id: str) -> JobDirectory:
+        self._check_root()
         directory = JobDirectory(self._root / job_id)
         if not _ID.fullmatch(job_id) or not (directory.path / "request.json").exists():
             raise JobError(f"there is no job {job_id!r} on this machine: see `list_jobs()`")
         return directory
 
-    def _own_root(self) -> None:
-        """Create the directory of all jobs; JobError if it belongs to another user."""
-        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = self._root.lstat()
+    def _check_root(self) -> None:
+        """Raise JobError if the directory of all jobs belongs to another user, or is open to one:
+        its files name processes to stop.
+        """
+        try:
+            found = self._root.lstat()
+        except FileNotFoundError:
+            return
         if found.st_uid != os.getuid() or found.st_mode & 0o077:
             raise JobError(
                 f"{self._root} belongs to another user, or others may write to it: remove it, or "
