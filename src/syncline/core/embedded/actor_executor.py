@@ -72,12 +72,18 @@ class ActorExecutor:
     def construct(self, cls: type, positional: tuple[Any, ...], keyword: dict[str, Any]) -> None:
         """Create the instance; raises the errors of the constructor.
 
-        The constructor of an async actor finds the event loop that will run its calls.
+        That of an async actor runs on the event loop of its calls, so that it may start coroutines.
         """
-        if self._spec.is_async:
-            self._loop = _GroupLoop() if self._spec.concurrency_groups else asyncio.new_event_loop()
-            asyncio.set_event_loop(self._loop)
-        self._instance = cls(*positional, **keyword)
+        if not self._spec.is_async:
+            self._instance = cls(*positional, **keyword)
+            return
+
+        async def make() -> object:
+            return cls(*positional, **keyword)
+
+        self._loop = _GroupLoop() if self._spec.concurrency_groups else asyncio.new_event_loop()
+        asyncio.set_event_loop(self._loop)
+        self._instance = self._loop.run_until_complete(make())
 
     def run(self, message: Message) -> None:
         """Run a call in the main thread, or hand it to its thread pool."""
