@@ -78,6 +78,21 @@ class ProcessPools(Suite):
         results = pool.imap(_square, itertools.count())
         assert [next(results) for _ in range(5)] == [0, 1, 4, 9, 16]
 
+    def test_slow_item_behind_fast_ones_does_not_hold_up_the_others(self, pool: Pool) -> None:
+        queue = Queue()
+
+        def work(x: int) -> int:
+            if x == 1000:
+                queue.get()
+            return x
+
+        for _ in range(3):  # the pool learns that the function is fast
+            pool.map(work, range(200), chunksize=1)
+        results = pool.imap_unordered(work, [1000, *range(400)])
+        assert sorted(results.next(timeout=60) for _ in range(200))[-1] < 1000
+        queue.put(None)
+        assert 1000 in set(results)
+
     def test_results_keep_their_pool_alive(self) -> None:
         results = Pool(1).imap(_square, range(3))
         later = Pool(1).map_async(_square, range(3))

@@ -20,6 +20,8 @@ CHUNKS_PER_WORKER = 4
 SHARED_BYTES = 65_536
 """Functions of this size and more are stored once instead of being sent with each chunk."""
 REMEMBERED_FUNCTIONS = 32
+LONGEST_GROUP_S = 0.02
+"""Seconds after which a worker returns the rest of a group of chunks."""
 
 Spread = Literal["one", "star", "apply"]
 """An item is the argument, or the arguments; or a chunk is the arguments and keyword arguments."""
@@ -152,15 +154,19 @@ class PoolWorker:
         """Call the function for each item of several chunks.
 
         `sizes` has the number of items of each chunk, and `items` those of all, because shallow
-        arguments are pickled faster. Returns outcomes and the mean seconds of a chunk.
+        arguments are pickled faster. Returns outcomes and the mean seconds of a chunk; outcomes of
+        the first chunks only, if they took longer than expected: other workers may be idle.
         """
         started = time.monotonic()
         known = self._known(function) if isinstance(function, bytes) else function
         call = _spread(known, spread)
-        ends = list(accumulate(sizes))
-        chunks = [items[end - size : end] for end, size in zip(ends, sizes, strict=True)]
-        outcomes = [_run_chunk(call, (c,) if spread == "apply" else c) for c in chunks]
-        return outcomes, (time.monotonic() - started) / len(sizes)
+        outcomes: list[PackedOutcome] = []
+        for end, size in zip(accumulate(sizes), sizes, strict=True):
+            chunk = items[end - size : end]
+            outcomes.append(_run_chunk(call, (chunk,) if spread == "apply" else chunk))
+            if time.monotonic() - started > LONGEST_GROUP_S:
+                break
+        return outcomes, (time.monotonic() - started) / len(outcomes)
 
     def _known(self, code: bytes) -> Callable[..., Any]:
         found = self._functions.get(code)

@@ -1,7 +1,8 @@
 """`Dispatcher`: assigns the chunks of a pool to its workers and delivers their outcomes.
 
 Chunks that take less than a few milliseconds travel in groups, and a worker gets its next group
-before it has finished the one before: this hides the cost of messages. A worker gets longer chunks
+before it has finished the one before: this hides the cost of messages. A worker returns the rest of
+a group that takes longer than expected. A worker gets longer chunks
 one by one, so that no chunk waits behind another one while a worker is idle. A worker whose process
 dies is replaced; the chunks that it had fail.
 
@@ -186,15 +187,13 @@ class Dispatcher:
     def _dispatch(self) -> None:
         while self._queue:
             function = self._queue[0].function
-            size = group_size(function)
+            size = group_size(function) if self._limit is None else 1
             worker = min(self._workers, key=lambda each: len(each.running), default=None)
             most = GROUPS_PER_WORKER if size > 1 else 1
             if worker is None or len(worker.running) >= most:
                 return
             # Divide the remaining chunks among all workers.
             size = min(size, math.ceil(len(self._queue) / (2 * len(self._workers))))
-            if self._limit is not None:
-                size = min(size, self._limit - worker.taken)
             group = [self._queue.popleft()]
             while len(group) < size and self._queue[0].may_join(group[0]):
                 group.append(self._queue.popleft())
@@ -243,6 +242,8 @@ class Dispatcher:
             group, _ = worker.running.get(number, ((), None))
             if self._queue or worker.is_retiring or any(c.sink.has_callback for c in group):
                 return False
+            if len(value[0]) < len(group):  # the rest is to be sent again
+                return False
             if not self._delivery.acquire(blocking=False):
                 return False
             try:
@@ -286,13 +287,14 @@ class Dispatcher:
             packed, chunk_s = value
             group[0].function.timing.add(chunk_s)
             outcomes = [outcome_of(each) for each in packed]
+            self._queue.extendleft(reversed(group[len(packed) :]))
         else:
             outcomes = [Outcome(failure=error)] * len(group)
             self._after_failure(worker, error)
         if worker.is_retiring and not worker.running:
             self._retiring.discard(worker)
             worker.actor = None  # the last handle
-        return list(zip(group, outcomes, strict=True))
+        return list(zip(group, outcomes, strict=False))
 
     def _after_failure(self, worker: _Worker, error: BaseException) -> None:
         if isinstance(error, RayActorError) and worker in self._workers and not self._ended:
