@@ -15,7 +15,12 @@ import pytest
 
 import syncline
 from syncline.core.engine import Engine, current_engine
-from syncline.exceptions import ActorDiedError, ObjectLostError, WorkerCrashedError
+from syncline.exceptions import (
+    ActorDiedError,
+    ObjectLostError,
+    RuntimeEnvSetupError,
+    WorkerCrashedError,
+)
 from syncline.util import state
 from syncline.util.state.exception import RayStateApiException
 
@@ -76,6 +81,14 @@ def test_ctrl_c_in_a_task_reaches_the_program() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         interrupted.remote()
+
+
+def test_missing_packages_are_an_error_of_the_task() -> None:
+    @syncline.remote(runtime_env={"pip": ["numpy", "no-such-package-anywhere"]})
+    def task() -> None: ...
+
+    with pytest.raises(RuntimeEnvSetupError, match="no-such-package-anywhere"):
+        syncline.get(task.remote())
 
 
 def test_sys_exit_in_a_task_ends_the_task_only() -> None:
