@@ -77,7 +77,7 @@ def test_environments_without_states_of_their_own_are_saved_by_their_attributes(
 
 
 def test_players_must_act_in_turns_with_discrete_actions():
-    with pytest.raises(Exception, match=r"turns.*'player1', 'player2'"):
+    with pytest.raises(Exception, match=r"turn-based.*'player1', 'player2'"):
         Simulator(RockPaperScissors(), "game").reset(seed=0)
     with pytest.raises(Exception, match="needs Discrete actions"):
         Simulator(gym.make("Pendulum-v1"), "Pendulum")
