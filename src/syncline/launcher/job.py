@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from syncline.core.error_messages import exit_cause
 from syncline.launcher import failure_text
 from syncline.launcher.run_observer import RunObserver
 from syncline.launcher.supervisor import Outcome, Supervisor
@@ -46,7 +47,7 @@ def _end(given: argparse.Namespace, observer: RunObserver, outcome: Outcome) -> 
             print(outcome.refused.traceback, file=sys.stderr, end="")
         _print(f"{script}: {reason}{observer.remark()}")
     elif outcome.exitcode:
-        text = f"{script} failed: the agent {failure_text.exit_cause(outcome.exitcode)}"
+        text = f"{script} failed: the agent {exit_cause(outcome.exitcode)}"
         observer.close("errored", text)
         _print(text + observer.remark())
     else:

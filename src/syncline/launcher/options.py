@@ -100,8 +100,8 @@ def parser() -> argparse.ArgumentParser:
         )
     for names, text in _FLAGS:
         dest = _destination(names)
-        default = bool(int(settings.environment(_variable(dest)) or "0"))
-        found.add_argument(*names, dest=dest, action="store_true", default=default, help=text)
+        is_set = bool(int(settings.environment(_variable(dest)) or "0"))
+        found.add_argument(*names, dest=dest, action="store_true", default=is_set, help=text)
     _add_others(found)
     found.add_argument("training_script", metavar="SCRIPT", help="Script, or module with -m.")
     found.add_argument(

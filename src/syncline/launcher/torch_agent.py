@@ -115,7 +115,7 @@ def _failures(found: dict[int, ProcessFailure]) -> tuple[Failure, ...]:
 
 
 def _failure(rank: int, failure: ProcessFailure) -> Failure:
-    message = failure.message
+    message: object = failure.message  # declared as a text
     trace = ""
     if isinstance(message, dict):
         trace = message.get("extraInfo", {}).get("py_callstack") or message.get("message", "")

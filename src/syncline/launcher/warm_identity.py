@@ -29,20 +29,25 @@ _OWN = ("launcher", "core/embedded")
 """Parts of syncline that run in the template."""
 
 
-def digest(variables: Mapping[str, str]) -> str:
-    """Return the identity of this process as a template, with these environment variables."""
+def digest(variables: Mapping[str, str], directory: str | None = None) -> str:
+    """Return the identity of this process as a template.
+
+    Args:
+        variables: Its environment variables.
+        directory: Directory in which it has started; the working directory by default.
+    """
     found = hashlib.sha256()
-    for fact in (*_variables(variables), *_process(), *_packages()):
+    for fact in (*_variables(variables, directory or os.getcwd()), *_process(), *_packages()):
         found.update(repr(fact).encode() + b"\n")
     return found.hexdigest()[:32]
 
 
-def _variables(variables: Mapping[str, str]) -> Iterator[object]:
+def _variables(variables: Mapping[str, str], directory: str) -> Iterator[object]:
     for name, value in sorted(variables.items()):
         if name in _NAMES or (name.startswith(_PREFIXES) and not name.startswith(_NOT)):
             yield name, value
     relative = variables.get("PYTHONPATH", "").split(os.pathsep)
-    yield [os.path.abspath(entry) for entry in relative] if relative != [""] else []
+    yield [os.path.join(directory, entry) for entry in relative] if relative != [""] else []
 
 
 def _process() -> Iterator[object]:

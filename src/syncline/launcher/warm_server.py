@@ -29,7 +29,8 @@ _BACKLOG = 16
 def main(path: str, modules: Sequence[str], idle_s: float) -> Program | None:
     """Serve jobs at a socket until idle; return the work of a program in its process."""
     variables = settings.inherited_environment()
-    identity = warm_identity.digest(variables)
+    directory = os.getcwd()
+    identity = warm_identity.digest(variables, directory)
     os.chdir("/")
     gc.disable()
     import_all(modules)
@@ -37,17 +38,18 @@ def main(path: str, modules: Sequence[str], idle_s: float) -> Program | None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)
     listener = _listen(Path(path))
+    is_template = True
     try:
         last_job = time.monotonic()
         while (left_s := last_job + idle_s - time.monotonic()) > 0:
             if not select.select([listener], [], [], min(left_s, CHECK_S))[0]:
-                if warm_identity.digest(variables) != identity:
+                if warm_identity.digest(variables, directory) != identity:
                     return None
                 continue
             connection, _ = listener.accept()
             if host.peer(connection).uid == os.getuid() and os.fork() == 0:
+                is_template = False
                 listener.close()
-                listener = None
                 return _serve_job(connection)
             connection.close()
             last_job = time.monotonic()
@@ -55,7 +57,7 @@ def main(path: str, modules: Sequence[str], idle_s: float) -> Program | None:
     except _Stopped:
         return None
     finally:
-        if listener is not None:
+        if is_template:
             for file in (Path(path), Path(path).with_suffix(".log")):
                 file.unlink(missing_ok=True)
 
