@@ -107,9 +107,11 @@ def _references(items: Iterable[object]) -> DynamicObjectRefGenerator[object]:
     return DynamicObjectRefGenerator(made)
 
 
-@ray.remote(num_cpus=0)
-def _fail(error: BaseException) -> None:
+def _raise(error: BaseException) -> None:
     raise error
+
+
+_fail: RayObject = ray.remote(num_cpus=0)(_raise)
 
 
 def _plain(function: AnyFunction, enter: Enter) -> AnyFunction:

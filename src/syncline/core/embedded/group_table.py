@@ -75,7 +75,7 @@ class GroupTable:
         """Handle the reservation of all bundles."""
         group = self._groups[group_id]
         group["state"] = "CREATED"
-        value = PlacementGroup(group_id, group["bundles"])  # type: ignore[arg-type]
+        value = PlacementGroup(group_id, group["bundles"])
         self._objects.settle(group_id, inline(serialization.pack(value).data))
 
     def remove(self, group_id: int) -> None:
