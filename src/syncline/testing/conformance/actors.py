@@ -128,8 +128,8 @@ class Actors(Suite):
             def total(self) -> int:  # type: ignore[no-redef]
                 return vars(self)["total"] + 1
 
-            @staticmethod
-            def kind() -> str:  # type: ignore[no-redef]
+            @staticmethod  # type: ignore[no-redef]
+            def kind() -> str:
                 return "class"
 
         account = Account.remote()

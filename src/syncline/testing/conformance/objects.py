@@ -158,7 +158,7 @@ class Waiting(Suite):
         with pytest.raises(TypeError):
             syncline.wait(ref)
         with pytest.raises(TypeError):
-            syncline.wait([1])
+            syncline.wait([1])  # type: ignore[type-var]
 
     def test_failed_task_counts_as_ready(self) -> None:
         ref = fail.remote("no")
