@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from syncline import runs
+from syncline.launcher.warm import pid_of
 from syncline.runs.run_storage import LocalDirectory
 from syncline.runs.tailing import LogReader
 
@@ -283,8 +284,11 @@ def test_warm_template_serves_jobs(one, warm, tmp_path):
     failed = one.run("-n", "2", "exits.py", "1", "3")
     assert failed.code == 1
     assert "exited with code 3" in failed.stderr
+    pid = pid_of(socket)
+    assert pid is not None
     assert warm("--stop") == "1 template stopped\n"
-    wait_for(lambda: not socket.exists(), "end of the template")
+    wait_for(lambda: not Path(f"/proc/{pid}").exists(), "end of the template")
+    assert not socket.exists()
 
 
 def test_job_of_another_identity_starts_cold(one, warm):

@@ -25,8 +25,8 @@ _NOT = ("TORCHELASTIC", "PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE", "PYTHO
 _LIMITS = tuple(
     getattr(resource, name) for name in sorted(dir(resource)) if name.startswith("RLIMIT_")
 )
-_OWN = ("launcher", "core/embedded")
-"""Parts of syncline that run in the template."""
+_OWN = ("launcher/*.py", "core/embedded/*_server*.py", "core/embedded/stack_dump.py")
+"""Files of syncline that run in the template."""
 
 
 def digest(variables: Mapping[str, str], directory: str | None = None) -> str:
@@ -71,14 +71,8 @@ def _packages() -> Iterator[object]:
         if "-packages" in entry:  # an installation or removal changes the directory
             yield entry, _modified(entry)
     source = Path(__file__).parents[1]
-    yield (
-        str(source),
-        [
-            (file.name, _modified(file))
-            for part in _OWN
-            for file in sorted((source / part).glob("*.py"))
-        ],
-    )
+    files = [file for pattern in _OWN for file in sorted(source.glob(pattern))]
+    yield str(source), [(file.name, _modified(file)) for file in files]
 
 
 def _modified(path: str | Path) -> int:

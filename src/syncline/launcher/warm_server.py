@@ -18,7 +18,7 @@ from pathlib import Path
 from syncline import settings
 from syncline.core import host
 from syncline.core.embedded.process_server import Program
-from syncline.core.embedded.program_server import ProgramServer, import_all
+from syncline.core.embedded.program_server import import_all, serve
 from syncline.launcher import warm_identity
 
 CHECK_S = 60.0
@@ -36,13 +36,18 @@ def main(path: str, modules: Sequence[str], idle_s: float) -> Program | None:
     import_all(modules)
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _leave)
+    # An exception of a handler would be lost in functions that run around a fork.
+    stop_read, stop_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    signal.signal(signal.SIGTERM, lambda *_: os.write(stop_write, b"\0"))
     listener = _listen(Path(path))
     is_template = True
     try:
         last_job = time.monotonic()
         while (left_s := last_job + idle_s - time.monotonic()) > 0:
-            if not select.select([listener], [], [], min(left_s, CHECK_S))[0]:
+            ready = select.select([listener, stop_read], [], [], min(left_s, CHECK_S))[0]
+            if stop_read in ready:
+                return None
+            if not ready:
                 if warm_identity.digest(variables, directory) != identity:
                     return None
                 continue
@@ -54,26 +59,16 @@ def main(path: str, modules: Sequence[str], idle_s: float) -> Program | None:
             connection.close()
             last_job = time.monotonic()
         return None
-    except _Stopped:
-        return None
     finally:
         if is_template:
             for file in (Path(path), Path(path).with_suffix(".log")):
                 file.unlink(missing_ok=True)
 
 
-class _Stopped(Exception):
-    """The process was asked to end."""
-
-
-def _leave(number: int, frame: object) -> None:
-    raise _Stopped
-
-
-def _serve_job(connection: socket.socket) -> Program | None:
+def _serve_job(connection: socket.socket) -> Program:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.setsid()
-    return ProgramServer(connection).serve()
+    return serve(connection)
 
 
 def _listen(path: Path) -> socket.socket:

@@ -45,17 +45,25 @@ def interpreter_code(function: str, *arguments: object, module: str = __name__) 
     return _CODE.format(source=_SOURCE, module=module, function=function, arguments=given)
 
 
-def main(fd: int, modules: Sequence[str]) -> Program | None:
+def main(fd: int, modules: Sequence[str]) -> Program:
     """Import `modules`, then serve the driver at the other end of `fd` until it ends.
 
-    Returns the work of a program in its process, and None in the server.
+    Returns the work of a program in its process.
     """
     connection = socket.socket(fileno=fd)
     connection.set_inheritable(False)
     # Programs collect garbage, but not the objects that exist before they are forked.
     gc.disable()
     import_all(modules)
-    return ProgramServer(connection).serve()
+    return serve(connection)
+
+
+def serve(connection: socket.socket) -> Program:
+    """Serve a driver until it ends, then exit; return the work of a program in its process."""
+    program = ProgramServer(connection).serve()
+    if program is None:
+        os._exit(0)  # without the time in which an interpreter frees a library
+    return program
 
 
 def import_all(modules: Iterable[str]) -> None:
