@@ -182,6 +182,17 @@ def test_async_methods_make_an_async_actor(engine):
     assert engine.calls[-1][1].is_async
 
 
+def test_calls_that_overlap_have_no_order(engine):
+    class Sleeper:
+        async def later(self):
+            return 1
+
+    for cls, options in ((Sleeper, {}), (Counter, {"max_concurrency": 2})):
+        with pytest.raises(ValueError, match="allow_out_of_order_execution"):
+            syncline.remote(cls).options(allow_out_of_order_execution=False, **options)
+    syncline.remote(Counter).options(allow_out_of_order_execution=False).remote()
+
+
 def test_a_constructor_with_wrong_arguments_is_refused_at_the_call(engine):
     with pytest.raises(TypeError, match=r"Counter\(start=…\)"):
         syncline.remote(Counter).remote(1, 2)

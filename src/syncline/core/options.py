@@ -42,7 +42,6 @@ _IGNORED = frozenset(
     {
         "_labels",
         "_metadata",
-        "allow_out_of_order_execution",
         "enable_task_events",
         "enable_tensor_transport",
         "isolate_process",
@@ -164,6 +163,10 @@ class ActorOptions(_Demand):
     """"detached": lives until it is killed or the engine ends, even without handles."""
     get_if_exists: bool = False
     """True to return the living actor of this name, if any, instead of creating one."""
+    allow_out_of_order_execution: bool | None = None
+    """True: a call whose arguments are not ready does not delay later calls of its caller. This
+    is always so in async actors and with `max_concurrency` above 1.
+    """
     max_pending_calls: int = -1
     """Maximum number of pending calls of one caller; -1: unlimited.
 
@@ -179,6 +182,8 @@ class ActorOptions(_Demand):
         check.text("namespace", self.namespace)
         check.one_of("lifetime", self.lifetime, ("detached", "non_detached", None))
         check.boolean("get_if_exists", self.get_if_exists)
+        if self.allow_out_of_order_execution is not None:
+            check.boolean("allow_out_of_order_execution", self.allow_out_of_order_execution)
         check.count("max_pending_calls", self.max_pending_calls, least=-1)
         if self.get_if_exists and self.name is None:
             raise ValueError(

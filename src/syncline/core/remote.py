@@ -277,7 +277,16 @@ def _copy_function(function: types.FunctionType) -> types.FunctionType:
 
 def _checked(actor_class: ActorClass) -> ActorClass:
     """Return the class; ValueError if its methods and options contradict each other."""
-    _ = actor_class._definition
+    definition = actor_class._definition
+    options = definition.options
+    if options.allow_out_of_order_execution is False and (
+        definition.is_async or (options.max_concurrency or 1) > 1
+    ):
+        raise ValueError(
+            f"`allow_out_of_order_execution=False` is impossible for {definition.name}, whose calls "
+            f"overlap (async methods or `max_concurrency` above 1): leave it out, or make the "
+            f"methods ordinary ones with `max_concurrency=1`"
+        )
     return actor_class
 
 

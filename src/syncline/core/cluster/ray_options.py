@@ -81,6 +81,8 @@ def actor_options(options: ActorOptions, runtime_env: Env | None, *, is_async: b
         value = getattr(options, name)
         if value is not None:
             keywords[name] = value
+    if options.allow_out_of_order_execution is not None:
+        keywords["allow_out_of_order_execution"] = options.allow_out_of_order_execution
     if options.get_if_exists:
         keywords["get_if_exists"] = True
     return keywords

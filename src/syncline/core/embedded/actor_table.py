@@ -86,7 +86,10 @@ class Actor:
         spec = self.spec
         self.lifecycle = ActorStateMachine(self.id, max_restarts=spec.max_restarts)
         self.in_order = (
-            not spec.is_async and spec.max_concurrency == 1 and not spec.concurrency_groups
+            spec.keeps_order
+            and not spec.is_async
+            and spec.max_concurrency == 1
+            and not spec.concurrency_groups
         )
 
 

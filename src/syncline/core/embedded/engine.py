@@ -258,6 +258,7 @@ class EmbeddedEngine(Engine):
                 for name, o in definition.methods.items()
                 if o.concurrency_group
             ),
+            keeps_order=not options.allow_out_of_order_execution,
         )
         found: bytes | None = self._connection.request(
             "create_actor", actor_id, spec, value, arg_refs, held

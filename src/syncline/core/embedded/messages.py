@@ -153,6 +153,7 @@ class ActorSpec(NamedTuple):
     is_async: bool
     record: bytes  # the pickled ActorRecord
     methods: tuple[tuple[str, str], ...]  # (method, concurrency group) for methods with a group
+    keeps_order: bool = True  # calls of a caller wait for the arguments of its earlier ones
 
 
 def inline(

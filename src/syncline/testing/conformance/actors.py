@@ -14,7 +14,7 @@ import pytest
 
 import syncline
 from syncline.testing.conformance.suite import Suite
-from syncline.testing.tasks import await_free, count_attempt, get
+from syncline.testing.tasks import await_free, count_attempt, get, wait_for
 from syncline.testing.waiting import eventually
 
 
@@ -494,6 +494,18 @@ class ThreadedActors(Suite):
         meeting = Meeting.remote()
         places = get([meeting.meet.remote() for _ in range(4)])
         assert sorted(places) == [0, 0, 1, 1]
+
+    def test_call_does_not_wait_for_the_arguments_of_an_earlier_one_on_request(
+        self, tmp_path: Path
+    ) -> None:
+        counter = Counter.options(allow_out_of_order_execution=True).remote()
+        mark = tmp_path / "mark"
+        earlier = counter.__ray_call__.remote(
+            lambda actor, mark: actor.add(), wait_for.remote(str(mark))
+        )
+        assert get(counter.add.remote()) == 1
+        mark.touch()
+        assert get(earlier) == 2
 
     def test_calls_of_an_ordinary_actor_never_overlap(self) -> None:
         @syncline.remote
