@@ -148,12 +148,12 @@ class TensorDtype(ExtensionDtype):
         self.element_dtype = np.dtype(dtype)
 
     @property
-    def type(self) -> type:
+    def type(self) -> Any:  # type: ignore[override]  # pandas-stubs declare an attribute
         """Class of a row."""
         return TensorArrayElement
 
     @property
-    def name(self) -> str:
+    def name(self) -> str:  # type: ignore[override]
         """Text such as `numpy.ndarray(shape=(2, 3), dtype=float32)`."""
         return f"numpy.ndarray(shape={self.element_shape}, dtype={self.element_dtype})"
 
@@ -163,7 +163,7 @@ class TensorDtype(ExtensionDtype):
         return None in self.element_shape
 
     @classmethod
-    def construct_array_type(cls) -> type[TensorArray]:
+    def construct_array_type(cls) -> Any:
         """Return the class of columns of this type."""
         return TensorArray
 
@@ -285,14 +285,14 @@ class TensorArray(ExtensionArray, np.lib.mixins.NDArrayOperatorsMixin):
         return len(self._tensor)
 
     def __getitem__(self, item: Any) -> Any:
-        item = pd.api.indexers.check_array_indexer(self, item)  # type: ignore[arg-type]
+        item = pd.api.indexers.check_array_indexer(self, item)
         found = self._tensor[item]
         if isinstance(item, int | np.integer):
             return TensorArrayElement(found)
         return TensorArray(found)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        key = pd.api.indexers.check_array_indexer(self, key)  # type: ignore[arg-type]
+        key = pd.api.indexers.check_array_indexer(self, key)
         self._tensor[key] = _plain(value)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:

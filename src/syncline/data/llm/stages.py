@@ -47,7 +47,7 @@ class EngineStage:
         start = time.perf_counter()
         found, errors = self._run(rows)
         seconds = time.perf_counter() - start
-        made = {
+        made: dict[str, Sequence[Any]] = {
             "prompt": [request.prompt if request else None for request, _ in found],
             "num_input_tokens": [len(output.prompt_tokens) for _, output in found],
             "generated_tokens": [output.tokens for _, output in found],
@@ -97,7 +97,7 @@ class EngineStage:
         messages = row.get("messages")
         templated = self._chat.enabled and messages is not None
         prompt: str | None = row.get("prompt")
-        if templated:
+        if templated and messages is not None:
             conversation = [without_nulls(message) for message in messages]
             prompt = self._engine.chat_prompt(
                 conversation, self._chat.chat_template, self._template_values

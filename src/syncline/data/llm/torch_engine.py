@@ -53,7 +53,9 @@ class TransformersEngine(Engine):
         ignored = sorted(set(given) - _KNOWN_ARGUMENTS - set(_PARALLEL) - {"task_type"})
         if ignored:
             logger.warning("Transformers ignores the engine arguments %s.", ", ".join(ignored))
-        source = {name: given[name] for name in ("revision", "trust_remote_code") if name in given}
+        source: dict[str, Any] = {
+            name: given[name] for name in ("revision", "trust_remote_code") if name in given
+        }
         self._tokenizer = self._transformers.AutoTokenizer.from_pretrained(
             given.get("tokenizer") or options.model, **source
         )

@@ -543,7 +543,7 @@ def join(
     checks.keys(schemas[0], left_keys, "join on")
     checks.keys(schemas[1], right_keys, "join on")
     if validate_schemas:
-        _check_key_types(*schemas, left_keys, right_keys)
+        _check_key_types(schemas[0], schemas[1], left_keys, right_keys)
     node = Join(
         parts=(left.node, right.node),
         join_type=join_type,

@@ -14,7 +14,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -355,12 +355,11 @@ def _json_part(value: Value, *, path: Sequence[str | int]) -> Value:
 def _part_of_json(text: str | None, path: Sequence[str | int]) -> str | None:
     """Return the part of a JSON document at a path; None if there is none."""
     try:
-        part = None if text is None else json.loads(text)
+        part: Any = None if text is None else json.loads(text)
         for step in path:
-            if isinstance(part, dict if isinstance(step, str) else list):
-                part = part[step]
-            else:
+            if not isinstance(part, dict if isinstance(step, str) else list):
                 return None
+            part = part[step]  # type: ignore[index]  # the type fits the step
     except (ValueError, LookupError):
         return None
     return part if part is None or isinstance(part, str) else json.dumps(part)
