@@ -284,8 +284,8 @@ def _checked(actor_class: ActorClass) -> ActorClass:
     ):
         raise ValueError(
             f"`allow_out_of_order_execution=False` is impossible for {definition.name}, whose "
-            f"calls overlap (async methods or `max_concurrency` above 1): leave it out, or make the "
-            f"methods ordinary ones with `max_concurrency=1`"
+            f"calls overlap (async methods or `max_concurrency` above 1): leave it out, or make "
+            f"the methods ordinary ones with `max_concurrency=1`"
         )
     return actor_class
 
