@@ -50,10 +50,7 @@ ROWS: tuple[Row, ...] = (
                 better="more",
             ),
             Metric(
-                key="calls_per_s",
-                label="Pool.apply, one at a time",
-                unit="per s",
-                better="more",
+                key="calls_per_s", label="Pool.apply, one at a time", unit="per s", better="more"
             ),
         ),
     ),

@@ -71,8 +71,9 @@ __all__ = [
 
 _SUBMODULES = frozenset(
     {
-        "actor", "air", "as_ray", "dag", "data", "exceptions", "experimental", "job_submission", "remote_function", "runs",
-        "runtime_context", "runtime_env", "serve", "testing", "train", "tune", "types", "util",
+        "actor", "air", "as_ray", "dag", "data", "exceptions", "experimental", "job_submission",
+        "remote_function", "runs", "runtime_context", "runtime_env", "serve", "testing", "train",
+        "tune", "types", "util",
     }
 )  # fmt: skip
 

@@ -19,7 +19,15 @@ from syncline.testing.waiting import eventually
 from tests.docs.page_commands import commands, parse
 from tests.docs.page_programs import DOCS, ROOT, blocks, page, page_names, run, run_all
 
-ALL_OF_PAGE = ("index", "get_started", "five_steps", "training", "dashboard", "utilities")
+ALL_OF_PAGE = (
+    "index",
+    "get_started",
+    "five_steps",
+    "training",
+    "dashboard",
+    "engines",
+    "utilities",
+)
 """Pages whose programs all run here, one after the other."""
 LONG = ("five_steps", "training", "dashboard")
 ELSEWHERE = {

@@ -389,9 +389,7 @@ class DeploymentConfig:
             if name not in OPTION_NAMES:
                 raise unknown_argument(f"{owner}()", name, OPTION_NAMES)
         if given.get("max_ongoing_requests", ...) is None:
-            raise ValueError(
-                "`max_ongoing_requests=None` is invalid: give an integer of 1 or more"
-            )
+            raise ValueError("`max_ongoing_requests=None` is invalid: give an integer of 1 or more")
         _settle_replicas(given)
         if given.get("user_config", ...) is not ...:
             check.jsonable("user_config", given["user_config"])

@@ -61,7 +61,10 @@ def test_a_video_is_written(syncline_command, storage, tmp_path):
 
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
-    [(("nowhere",), 1, "is not a checkpoint"), (("nowhere", "--render", "x.avi"), 2, ".mp4 or .gif")],
+    [
+        (("nowhere",), 1, "is not a checkpoint"),
+        (("nowhere", "--render", "x.avi"), 2, ".mp4 or .gif"),
+    ],
 )
 def test_mistakes_are_told(syncline_command, arguments, code, words):
     done = syncline_command("rl", "evaluate", *arguments)

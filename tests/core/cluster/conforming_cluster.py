@@ -35,7 +35,7 @@ DIFFERENCES = {
 }
 
 CLIENT_DIFFERENCES = {
-    "StateApi.test_output_of_an_actor_is_in_a_log": "the log files are on nodes of the cluster",
+    "StateApi.test_output_of_an_actor_is_in_a_log": "the log files are on nodes of the cluster"
 }
 
 TRAITS = conformance.EngineTraits(processes=True, parallel=True, differences=DIFFERENCES)

@@ -97,7 +97,9 @@ def test_unknown_names_and_other_trainables_are_refused():
     with pytest.raises(TuneError, match="'PPOO'. Did you mean 'PPO'"):
         registry.get_algorithm_class("PPOO")
     tune.register_trainable("not_an_algorithm", lambda config: None)
-    with pytest.raises(TypeError, match="'not_an_algorithm'.*not a reinforcement learning algorithm"):
+    with pytest.raises(
+        TypeError, match="'not_an_algorithm'.*not a reinforcement learning algorithm"
+    ):
         registry.get_algorithm_class("not_an_algorithm")
 
 

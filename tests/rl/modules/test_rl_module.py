@@ -290,7 +290,10 @@ def test_defaults_of_rllib():
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
-        ({"use_lstm": True, "use_attention": True}, "use_lstm and use_attention are mutually exclusive"),
+        (
+            {"use_lstm": True, "use_attention": True},
+            "use_lstm and use_attention are mutually exclusive",
+        ),
         ({"attention_memory_training": 60}, "`attention_memory_training=60` must be between"),
         ({"lstm_cell_size": 0}, "`lstm_cell_size=0` must be at least 1"),
         ({"log_std_clip_param": -1.0}, "`log_std_clip_param=-1.0` must be positive"),

@@ -212,8 +212,7 @@ class GuardedMultiAgentEnv(MultiAgentEnv):
         return get_env_state(self.env)
 
     def set_env_state(self, state: bytes, last_obs: MultiAgentDict) -> None:
-        """Restore a state of `get_env_state`; `last_obs` are the latest observations of the agents.
-        """
+        """Restore a state of `get_env_state`; `last_obs` has the agents' latest observations."""
         set_env_state(self.env, state)
         self._last_obs = dict(last_obs)
 

@@ -35,8 +35,7 @@ Creator = Callable[..., Any]
 
 @dataclass(frozen=True, kw_only=True)
 class EnvMaker:
-    """A resolved environment, which can be sent to processes with other registries.
-    """
+    """A resolved environment, which can be sent to processes with other registries."""
 
     name: str
     """Name in error messages."""
@@ -227,8 +226,7 @@ def _make_envpool(name: str, num_envs: int, seed: int | None, config: EnvConfig)
 
 
 def _is_gymnasium_class(creator: Creator) -> bool:
-    """Return True for a gymnasium environment class whose constructor takes keyword arguments.
-    """
+    """Return True for a gymnasium environment class whose constructor takes keyword arguments."""
     return inspect.isclass(creator) and creator.__module__.startswith("gymnasium.envs.")
 
 

@@ -71,8 +71,7 @@ def equal(one: Item, two: Item) -> bool:
 
 
 def one_hot(item: Item, space: Space) -> Item:
-    """Return an item or a batch with one-hot vectors for Discrete and MultiDiscrete parts.
-    """
+    """Return an item or a batch with one-hot vectors for Discrete and MultiDiscrete parts."""
     if isinstance(space, spaces.Dict):
         return {key: one_hot(item[key], each) for key, each in space.items()}
     if isinstance(space, spaces.Tuple):
@@ -110,8 +109,7 @@ def filled(space: Space | None, fill: object, as_one_hot: bool) -> Item:
 
 
 def with_tuples(item: Item, space: Space | None) -> Item:
-    """Convert the lists of Tuple spaces back to tuples; msgpack and JSON only have lists.
-    """
+    """Convert the lists of Tuple spaces back to tuples; msgpack and JSON only have lists."""
     if isinstance(space, spaces.Dict) and isinstance(item, dict):
         return {key: with_tuples(value, space.spaces.get(key)) for key, value in item.items()}
     if isinstance(space, spaces.Tuple) and isinstance(item, (list, tuple)):

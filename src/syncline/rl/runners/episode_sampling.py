@@ -77,8 +77,7 @@ class EpisodeSampling:
         return episodes
 
     def get_metrics(self) -> Any:
-        """Return the metrics of `sample()` since the last call, for `MetricsLogger.aggregate`.
-        """
+        """Return the metrics of `sample()` since the last call, for `MetricsLogger.aggregate`."""
         logger = MetricsLogger()
         log_samples(logger, (), self._unreported, self.config.metrics_num_episodes_for_smoothing)
         self._unreported.clear()

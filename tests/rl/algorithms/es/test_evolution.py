@@ -317,7 +317,7 @@ def test_evaluation_uses_weights_and_filter_of_the_policy():
 
 
 def test_wrong_options_are_refused():
-    with pytest.raises(ValueError, match="'async'` cannot: use 'sync'"):
+    with pytest.raises(ValueError, match="'async'` cannot do: use 'sync'"):
         es().env_runners(gym_env_vectorize_mode="async").build_algo()
     with pytest.raises(ValueError, match="without memory"):
         es().rl_module(model_config={"use_lstm": True}).build_algo()

@@ -82,7 +82,7 @@ def test_bad_options_are_named():
         config(expectile=1.0).validate()
     with pytest.raises(ValueError, match=r"`beta=0` must be positive"):
         config(beta=0).validate()
-    with pytest.raises(ValueError, match=r"`lr=0.1` has no effect in IQL"):
+    with pytest.raises(ValueError, match=r"`lr=0.1` has no effect: IQL has"):
         config(lr=0.1).validate()
     with pytest.raises(ValueError, match="IQL needs a Box action space"):
         learner_of(config(), OBS, gym.spaces.Discrete(3))

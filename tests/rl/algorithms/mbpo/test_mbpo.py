@@ -140,7 +140,7 @@ def test_options_that_contradict_each_other_are_refused(options, message):
 
 
 def test_images_are_refused():
-    with pytest.raises(ValueError, match="vectors"):
+    with pytest.raises(ValueError, match="vector observations"):
         small(ImageGrid).build_algo()
 
 

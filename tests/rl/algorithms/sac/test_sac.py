@@ -169,7 +169,7 @@ def test_default_critics_have_hidden_layers():
 
 
 def test_bad_options_are_named():
-    with pytest.raises(ValueError, match=r"`lr=0.1` has no effect in SAC"):
+    with pytest.raises(ValueError, match=r"`lr=0.1` has no effect: SAC has"):
         config(lr=0.1).validate()
     with pytest.raises(ValueError, match=r"`initial_alpha=0` must be positive"):
         config(initial_alpha=0).validate()

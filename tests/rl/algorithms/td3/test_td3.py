@@ -116,7 +116,7 @@ def test_default_critics_have_hidden_layers():
 
 
 def test_bad_options_and_spaces_are_named():
-    with pytest.raises(ValueError, match=r"`lr=0.1` has no effect in TD3.*actor_lr"):
+    with pytest.raises(ValueError, match=r"`lr=0.1` has no effect: TD3 has.*actor_lr"):
         config(lr=0.1).validate()
     with pytest.raises(ValueError, match="`policy_delay=0`"):
         config(policy_delay=0).validate()

@@ -75,8 +75,7 @@ def initialize(
 
 
 class TorchMLP(nn.Module):
-    """Fully connected layers: equal hidden layers, and an output layer unless `output_dim` is None.
-    """
+    """Fully connected layers: equal hidden layers, and an output layer if `output_dim` is given."""
 
     def __init__(
         self,

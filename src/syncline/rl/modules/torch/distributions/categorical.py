@@ -87,8 +87,7 @@ class TorchCategorical(TorchDistribution):
         return self._inverse_cdf(noise)
 
     def rsample(self, *, sample_shape: Shape | None = None, **kwargs: object) -> torch.Tensor:
-        """Return one-hot actions with straight-through gradients, [*sample_shape, *batch, K].
-        """
+        """Return one-hot actions with straight-through gradients, [*sample_shape, *batch, K]."""
         actions = self.sample(sample_shape=sample_shape)
         probs = self.probs
         one_hot = torch.nn.functional.one_hot(actions, probs.shape[-1]).to(probs.dtype)
