@@ -1,4 +1,4 @@
-"""`Pool.map` and `Pool.apply` with two workers, in pools of each library and of the standard one."""
+"""`Pool.map` and `Pool.apply` with two workers: pools of the libraries and of Python itself."""
 
 import importlib
 

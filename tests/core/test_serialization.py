@@ -431,14 +431,15 @@ def test_the_search_ends_in_cycles_and_at_the_time_limit():
     ring["lock"] = threading.Lock()
     assert '["lock"]` is a _thread.lock' in message_of(lambda: pack(ring))
     times = iter([0.0, *[100.0] * 10])
+    locks = [threading.Lock()]
     found = serializability.find_unpicklable(
-        [threading.Lock()],
+        locks,
         "value",
         TypeError("no"),
         lambda value: TypeError("no"),
         clock=lambda: next(times),
     )
-    assert found == serializability.UnpicklablePart("value", "list", "no")
+    assert found == serializability.UnpicklablePart("value", "list", "no", locks)
 
 
 # -- exceptions

@@ -44,7 +44,7 @@ def main(path: str, modules: Sequence[str], idle_s: float) -> Program | None:
     try:
         last_job = time.monotonic()
         while (left_s := last_job + idle_s - time.monotonic()) > 0:
-            ready = select.select([listener, stop_read], [], [], min(left_s, CHECK_S))[0]
+            ready = select.select([listener.fileno(), stop_read], [], [], min(left_s, CHECK_S))[0]
             if stop_read in ready:
                 return None
             if not ready:
