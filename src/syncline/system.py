@@ -39,7 +39,7 @@ def anonymous_file(name: str) -> int:
         return os.memfd_create(name)
     descriptor, path = tempfile.mkstemp(prefix=name)
     os.unlink(path)
-    return descriptor
+    return int(descriptor)
 
 
 class Poll:

@@ -18,6 +18,6 @@ def test_metrics_that_a_replica_reports_are_not_published_twice() -> None:
     try:
         (found,) = [each for each in metrics.collect() if each.name == "reported_by_the_replica"]
         assert dict(found.series) == {(): 2.0}
-        core_metrics.publisher.publish(Published())  # type: ignore[arg-type]
+        core_metrics.publisher.publish(Published())
     finally:
         core_metrics.publisher.reset()

@@ -290,7 +290,8 @@ def test_state_api_lists_actors_and_ended_tasks() -> None:
     def fail() -> None:
         raise ValueError("as planned")
 
-    living, killed = Listed.options(name="living").remote(), Listed.remote()
+    living = Listed.options(name="living").remote()  # type: ignore[attr-defined]
+    killed = Listed.remote()  # type: ignore[attr-defined]
     syncline.get(living.work.remote())
     syncline.kill(killed)
     failed = fail.remote()
@@ -299,7 +300,7 @@ def test_state_api_lists_actors_and_ended_tasks() -> None:
     tasks = {row.name: (row.state, row.type) for row in state.list_tasks()}
     assert tasks["fail"] == ("FAILED", "NORMAL_TASK")
     assert tasks["Listed.work"] == ("FINISHED", "ACTOR_TASK")
-    assert "as planned" in state.get_task(failed).error_message  # type: ignore[union-attr,operator]
+    assert "as planned" in state.get_task(failed).error_message  # type: ignore[operator]
     assert [row.pid for row in state.list_workers()] == [os.getpid()]
     assert [row.state for row in state.list_nodes()] == ["ALIVE"]
     assert [row.status for row in state.list_jobs()] == ["RUNNING"]

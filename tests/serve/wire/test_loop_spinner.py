@@ -33,7 +33,7 @@ def turns_until_sleep(loop):
 
 def spinner():
     loop = FakeLoop()
-    return loop, LoopSpinner(loop, clock=lambda: loop.now)  # type: ignore[arg-type]
+    return loop, LoopSpinner(loop, clock=lambda: loop.now)
 
 
 def test_the_loop_sleeps_after_a_spin_in_vain():

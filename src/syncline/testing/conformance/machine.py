@@ -50,7 +50,9 @@ class Machine(Suite):
         @syncline.remote
         def look() -> object:
             inside = syncline.get_runtime_context()
-            return inside.task_id.hex() == inside.get_task_id(), inside.job_id
+            task_id = inside.task_id
+            assert task_id is not None
+            return task_id.hex() == inside.get_task_id(), inside.job_id
 
         assert get(look.remote()) == (True, context.job_id)
 
