@@ -8,7 +8,7 @@ import warnings
 
 import pytest
 
-from syncline.util import accelerators, annotations, debug
+from syncline.util import accelerators, debug
 from syncline.util.annotations import Deprecated, DeveloperAPI, PublicAPI, RayDeprecationWarning
 from syncline.util.annotations import _get_annotation_type as kind_of
 
@@ -78,7 +78,7 @@ def test_a_key_is_logged_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_periodic_keys_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr(debug, "_logged", debug._Logged())
-    monkeypatch.setattr(debug.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("syncline.util.debug.time.monotonic", lambda: now[0])
     debug.enable_periodic_logging()
     assert [debug.log_once("a"), debug.log_once("a")] == [True, False]
     now[0] += 61
@@ -97,7 +97,7 @@ def test_submodule_is_not_hidden_by_a_future_import() -> None:
 
 def test_accelerators_have_rays_names() -> None:
     assert (accelerators.NVIDIA_H100, accelerators.NVIDIA_A100_80G) == ("H100", "A100-80G")
-    with pytest.warns(annotations.RayDeprecationWarning):
+    with pytest.warns(RayDeprecationWarning):
         assert accelerators.NVIDIA_TESLA_A100 == "A100"
     with pytest.raises(AttributeError):
         _ = accelerators.NVIDIA_NONE

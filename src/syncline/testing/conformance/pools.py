@@ -125,7 +125,7 @@ class ProcessPools(Suite):
 
     def test_imap_over_a_single_value_warns(self, pool: Pool) -> None:
         with pytest.warns(RayDeprecationWarning, match="non-iterable"):
-            assert list(pool.imap(_square, 3)) == [9]  # type: ignore[arg-type]
+            assert list(pool.imap(_square, 3)) == [9]
 
     def test_callbacks_get_the_result_or_the_first_error(self, pool: Pool) -> None:
         seen: list[Any] = []

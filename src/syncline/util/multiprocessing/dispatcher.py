@@ -280,7 +280,8 @@ class Dispatcher:
         worker, number, value, error = message
         if number == -1:
             return [(chunk, Outcome(failure=error)) for chunk in value]
-        group, _ = worker.running.pop(number, ((), None))
+        nothing: tuple[list[Chunk], None] = ([], None)
+        group, _ = worker.running.pop(number, nothing)
         if self._ended:  # `end` has delivered failures
             return []
         if error is None:

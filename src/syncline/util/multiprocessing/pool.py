@@ -246,7 +246,7 @@ class Pool:
     def _imap(
         self,
         func: Callable[[Any], Any],
-        iterable: Iterable[Any],
+        iterable: Any,
         chunksize: int | None,
         *,
         ordered: bool,
