@@ -433,11 +433,7 @@ def test_the_search_ends_in_cycles_and_at_the_time_limit():
     times = iter([0.0, *[100.0] * 10])
     locks = [threading.Lock()]
     found = serializability.find_unpicklable(
-        locks,
-        "value",
-        TypeError("no"),
-        lambda value: TypeError("no"),
-        clock=lambda: next(times),
+        locks, "value", TypeError("no"), lambda value: TypeError("no"), clock=lambda: next(times)
     )
     assert found == serializability.UnpicklablePart("value", "list", "no", locks)
 

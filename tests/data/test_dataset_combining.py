@@ -111,7 +111,7 @@ def test_validated_joins_need_keys_of_one_type(left: Dataset, right: Dataset) ->
     with pytest.raises(ValueError, match="cannot join column 'id' of type int64"):
         left.join(texts, "inner", 2)
     with pytest.raises(ValueError, match="tuple of keys"):
-        left.join(floats, "inner", 2, on=("id",), right_on="id")  # type: ignore[arg-type]
+        left.join(floats, "inner", 2, on=("id",), right_on="id")
 
 
 def test_a_join_of_unknown_columns_is_not_checked_at_the_call(

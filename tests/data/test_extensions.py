@@ -1,5 +1,7 @@
 """Tensors and objects as columns of Arrow and pandas."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -38,9 +40,10 @@ def test_arrow_types_are_those_of_datasets() -> None:
         )
     )
     fixed, ragged, objects = ds.schema().types
-    assert fixed == ArrowTensorType((2, 2), pa.int64()) == ArrowTensorTypeV2((2, 2), np.int64)
+    made: Any = [ArrowTensorType, ArrowTensorTypeV2, ArrowVariableShapedTensorType]
+    assert fixed == made[0]((2, 2), pa.int64()) == made[1]((2, 2), np.int64)
     assert fixed == create_arrow_fixed_shape_tensor_type((2, 2), np.dtype("int64"))
-    assert ragged == ArrowVariableShapedTensorType(pa.float64(), 2)
+    assert ragged == made[2](pa.float64(), 2)
     assert objects == ArrowPythonObjectType()
     assert isinstance(fixed, ArrowTensorType)
     assert isinstance(fixed, ArrowTensorTypeV2)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,7 +56,12 @@ class Launcher:
             "SYNCLINE_STORAGE_PATH": str(self.folder / "runs"),
             **(variables or {}),
         }
-        settings = {"cwd": SCRIPTS, "env": environment, "text": True, "errors": "replace"}
+        settings: dict[str, Any] = {
+            "cwd": SCRIPTS,
+            "env": environment,
+            "text": True,
+            "errors": "replace",
+        }
         streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         return subprocess.Popen(
             [sys.executable, *COMMANDS[self.name], *arguments], **{**settings, **streams, **options}

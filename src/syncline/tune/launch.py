@@ -472,7 +472,7 @@ def _resources(
 ) -> Callable[[Config], PlacementGroupFactory]:
     def resources(config: Config) -> PlacementGroupFactory:
         asked = requested_resources(plan.resources_per_trial, config)
-        own = kind.default_resource_request(config)
+        own: Any = kind.default_resource_request(config)  # of the user: a dict is accepted
         if isinstance(own, Mapping):
             own = resource_dict_to_pg_factory(own)
         return asked or own or resource_dict_to_pg_factory(None)

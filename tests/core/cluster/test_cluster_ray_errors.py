@@ -220,4 +220,7 @@ def test_rays_own_errors_are_both(
 
 def test_an_error_that_only_ray_has_is_the_nearest_of_ours() -> None:
     error = translated(rays.ObjectReconstructionFailedError("00" * 28, "", "", ""))
-    assert type(error).__bases__ == (ours.ObjectLostError, rays.ObjectReconstructionFailedError)
+    assert type(error).__bases__ == (
+        ours.ObjectReconstructionFailedError,
+        rays.ObjectReconstructionFailedError,
+    )

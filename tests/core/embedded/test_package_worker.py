@@ -48,7 +48,7 @@ def packages_of(wheels, *lines):
 @syncline.remote
 def look():
     import numpy
-    import sl_extra
+    import sl_extra  # type: ignore[import-not-found]
 
     return sl_extra.VERSION, sys.executable, os.path.dirname(numpy.__file__)
 

@@ -229,4 +229,4 @@ def test_vllm_runs_the_model_where_it_is_installed(monkeypatch: pytest.MonkeyPat
 
 def test_functions_are_checked() -> None:
     with pytest.raises(ValueError, match="preprocess=3"):
-        Processor(HttpRequestProcessorConfig(url="u"), [], preprocess=3)  # type: ignore[arg-type]
+        Processor(HttpRequestProcessorConfig(url="u"), [], preprocess=3)

@@ -127,7 +127,7 @@ def test_options_that_cannot_work_are_errors_when_building(changed, message):
 
 
 def test_mapping_to_no_module_is_an_error_when_building():
-    with pytest.raises(KeyError, match=r"agent 'a' to 'mien', which is no module.*'mine'"):
+    with pytest.raises(KeyError, match=r"agent 'a' to the unknown module 'mien'.*'mine'"):
         agents(lambda agent, episode, **kwargs: "mien").build_algo()
 
 

@@ -101,7 +101,7 @@ def test_a_gpu_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
 
     def wait(*used: float, **options: Any) -> bool:
-        monkeypatch.setitem(sys.modules, "pynvml", NVML(*used))  # type: ignore[arg-type]
+        monkeypatch.setitem(sys.modules, "pynvml", NVML(*used))
         return utils.wait_for_gpu(sleep=waits.append, **options)
 
     assert wait(0.5, 0.2, 0.005, gpu_id="1", delay_s=3)

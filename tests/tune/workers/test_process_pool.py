@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
-from syncline.tune.workers import messages, pool
+from syncline.tune.workers import messages
 from syncline.tune.workers.pool import CLEAN_UP_S, ProcessPool, TrialProcess
 
 ONE_CPU = PlacementGroupFactory([{"CPU": 1}])
@@ -42,7 +42,9 @@ class Pool(ProcessPool):
 @pytest.fixture
 def processes(monkeypatch: pytest.MonkeyPatch) -> Pool:
     made = Pool()
-    monkeypatch.setattr(pool.api, "kill", lambda actor: made.calls.append((actor, "kill")))
+    monkeypatch.setattr(
+        "syncline.tune.workers.pool.api.kill", lambda actor: made.calls.append((actor, "kill"))
+    )
     return made
 
 

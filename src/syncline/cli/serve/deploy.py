@@ -77,7 +77,7 @@ def shutdown_command(yes: bool, address: str | None, pid: int | None, as_json: b
     if as_json:
         print_json({"ended": client is not None})
     else:
-        click.echo("serve was shut down" if client is not None else "serve does not run")
+        click.echo("serve was shut down" if client is not None else "serve is not running")
 
 
 def _question(client: ServeClient) -> str:

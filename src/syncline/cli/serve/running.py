@@ -74,11 +74,11 @@ def _program(pid: int | None) -> Program | None:
 
 @contextmanager
 def needed_serve(address: str | None, pid: int | None) -> Iterator[ServeClient]:
-    """Yield a client as `running_serve` does. Raises CommandError if serve does not run."""
+    """Yield a client as `running_serve` does. Raises CommandError if serve is not running."""
     with running_serve(address, pid) as client:
         if client is None:
             raise CommandError(
-                "serve does not run: `syncline serve run module:app` runs an application, "
+                "serve is not running: `syncline serve run module:app` runs an application, "
                 "`syncline serve start` starts serve in the background"
             )
         yield client

@@ -59,7 +59,7 @@ def status_command(
     if as_json:
         print_json(_as_json(details, chosen))
     elif details is None or client is None:
-        click.echo("serve does not run")
+        click.echo("serve is not running")
     else:
         click.echo(_heading(client, details))
         _print_applications(details, chosen, prefixes, verbose=verbose)

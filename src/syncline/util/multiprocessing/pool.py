@@ -244,12 +244,7 @@ class Pool:
         return result
 
     def _imap(
-        self,
-        func: Callable[[Any], Any],
-        iterable: Any,
-        chunksize: int | None,
-        *,
-        ordered: bool,
+        self, func: Callable[[Any], Any], iterable: Any, chunksize: int | None, *, ordered: bool
     ) -> PoolIterator:
         self._check_running()
         if not isinstance(iterable, Iterable):

@@ -145,8 +145,8 @@ def test_unresolvable_paths_are_rejected():
         filesystems.resolve("/a", 1)
 
 
-def test_only_transient_errors_are_retried(monkeypatch):
-    monkeypatch.setattr(filesystems, "RETRIES", RetryPolicy(attempts=4, first_pause_s=0.0))
+def test_only_transient_errors_are_retried():
+    policy = RetryPolicy(attempts=4, first_pause_s=0.0)
     attempts = []
 
     def fail():
@@ -154,15 +154,15 @@ def test_only_transient_errors_are_retried(monkeypatch):
         raise OSError("SLOW DISK during read")
 
     with pytest.raises(OSError, match="SLOW DISK"):
-        filesystems.call_with_retry(fail, "reading", ["SLOW DISK"])
+        filesystems.call_with_retry(fail, "reading", ["SLOW DISK"], policy)
     assert len(attempts) == 4
     with pytest.raises(OSError, match="SLOW DISK"):
-        filesystems.call_with_retry(fail, "reading", [])
+        filesystems.call_with_retry(fail, "reading", [], policy)
     assert len(attempts) == 5
 
 
-def test_iteration_after_a_transient_error_repeats_nothing(monkeypatch):
-    monkeypatch.setattr(filesystems, "RETRIES", RetryPolicy(attempts=10, first_pause_s=0.0))
+def test_iteration_after_a_transient_error_repeats_nothing():
+    policy = RetryPolicy(attempts=10, first_pause_s=0.0)
     attempts = []
 
     def numbers():
@@ -172,17 +172,17 @@ def test_iteration_after_a_transient_error_repeats_nothing(monkeypatch):
                 raise TimeoutError("slow")
             yield number
 
-    assert list(filesystems.iterate_with_retry(numbers, "reading", [])) == list(range(10))
+    assert list(filesystems.iterate_with_retry(numbers, "reading", [], policy)) == list(range(10))
 
 
-def test_iteration_stops_at_a_permanent_error(monkeypatch):
-    monkeypatch.setattr(filesystems, "RETRIES", RetryPolicy(attempts=10, first_pause_s=0.0))
+def test_iteration_stops_at_a_permanent_error():
+    policy = RetryPolicy(attempts=10, first_pause_s=0.0)
 
     def numbers():
         yield 1
         raise TimeoutError("always")
 
-    iterator = filesystems.iterate_with_retry(numbers, "reading", [])
+    iterator = filesystems.iterate_with_retry(numbers, "reading", [], policy)
     assert next(iterator) == 1
     with pytest.raises(TimeoutError):
         next(iterator)

@@ -158,7 +158,7 @@ def test_messages_of_rllink(tmp_path):
         assert body["state"]["weights_seq_no"] == 0
         assert all(isinstance(each, np.ndarray) for each in body["state"]["rl_module"].values())
         for message, error in (
-            ({"type": "GET_ACTION", "episode_id": "a", "observation": 1}, "no episode 'a'"),
+            ({"type": "GET_ACTION", "episode_id": "a", "observation": 1}, "unknown episode 'a'"),
             ({"type": "SET_STATE", "episode_id": "a"}, "only an algorithm"),
         ):
             send_rllink_message(client, message)
