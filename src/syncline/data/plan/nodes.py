@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -443,7 +443,8 @@ def rewrite_bottom_up(node: Node, change: Callable[[Node, Node], Node]) -> Node:
     return done[id(node)]
 
 
-class Rewrite(NamedTuple, Generic[T]):
+@dataclass(frozen=True)
+class Rewrite(Generic[T]):
     """The replacement of a node."""
 
     build: Callable[[list[Node]], Node]
@@ -458,11 +459,11 @@ def rewrite_top_down(node: Node, info: T, visit: Callable[[Node, T], Rewrite[T]]
     """
     stack: list[tuple[Rewrite[T], list[Node]]] = [(visit(node, info), [])]
     while True:
-        (build, parts), done = stack[-1]
-        if len(done) < len(parts):
-            stack.append((visit(*parts[len(done)]), []))
+        rewrite, done = stack[-1]
+        if len(done) < len(rewrite.parts):
+            stack.append((visit(*rewrite.parts[len(done)]), []))
             continue
-        built = build(done)
+        built = rewrite.build(done)
         stack.pop()
         if not stack:
             return built
