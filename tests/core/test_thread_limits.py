@@ -5,6 +5,7 @@ import os
 import pytest
 
 from syncline.core import thread_limits
+from syncline.testing import run_program
 
 
 @pytest.fixture(autouse=True)
@@ -39,3 +40,26 @@ def test_a_value_that_the_program_sets_later_stays(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
     thread_limits.limit(3)
     assert os.environ["OMP_NUM_THREADS"] == "5"
+
+
+AFTER_WORK_IN_THE_PROGRAM = """
+import os
+import syncline
+from syncline.core import thread_limits
+from syncline.testing import run_program
+
+thread_limits.limit(1)
+syncline.init(num_cpus=2)
+
+@syncline.remote(num_cpus=2)
+def threads():
+    return os.environ["OMP_NUM_THREADS"]
+
+print(syncline.get(threads.remote()))
+"""
+
+
+@pytest.mark.processes
+def test_workers_do_not_inherit_the_limit_of_work_in_the_program():
+    with run_program(AFTER_WORK_IN_THE_PROGRAM) as program:
+        assert program.wait().check().stdout == "2\n"

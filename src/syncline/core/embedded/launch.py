@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import Protocol, cast
 
+from syncline.core import thread_limits
 from syncline.core.config import EngineConfig
 from syncline.core.embedded import early_start
 from syncline.core.embedded.fork_server_process import ForkServerProcess
@@ -26,6 +27,7 @@ class _Driver(Protocol):
 
 def start_engine(config: EngineConfig) -> Engine:
     """Start an engine on this machine."""
+    thread_limits.lift()  # of work that ran in this process; workers get limits of their own
     fork_server = early_start.take() or ForkServerProcess.start()
     try:
         driver = cast(_Driver, importlib.import_module(_DRIVER))
