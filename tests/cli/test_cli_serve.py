@@ -238,7 +238,7 @@ def test_program_that_serves_takes_files_and_survives_mistakes(commands: Command
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("run", "served_ap:app"), "no module 'served_ap'"),
+        (("run", "served_ap:app"), "module 'served_ap' not found"),
         (("run", "served_app:ap"), "Did you mean 'app'?"),
         (("run", "served_app:Echo"), "bind"),
         (("run", "--non-blocking", "served_app:ap"), "Did you mean 'app'?"),

@@ -47,7 +47,7 @@ class RankOutput:
 
     def _open_stream(self, console: int, path: str) -> int:
         is_terminal = not path and os.isatty(console)
-        reader, writer = terminal_like(console) if is_terminal else os.pipe2(os.O_CLOEXEC)
+        reader, writer = terminal_like(console) if is_terminal else os.pipe()
         os.set_blocking(reader, False)
         if path:
             target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)

@@ -35,7 +35,7 @@ class Template:
     @classmethod
     def start(cls, variables: Mapping[str, str], modules: Sequence[str] = MODULES) -> Template:
         """Start one with these environment variables."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours, theirs = fork_server_messages.socket_pair()
         code = program_server.interpreter_code("main", theirs.fileno(), tuple(modules))
         process = subprocess.Popen(
             [sys.executable, "-c", code],
@@ -89,7 +89,7 @@ class StartedAgent:
 
 def start_agent(template: Template, work: Work) -> StartedAgent:
     """Ask for the agent; its work gets the other end of the channel."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours, theirs = fork_server_messages.socket_pair()
     with theirs:
         number = template.launch(work, (standard_input(), 1, 2), (theirs.fileno(),))
     return StartedAgent(number=number, channel=ours)

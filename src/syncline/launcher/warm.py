@@ -17,7 +17,7 @@ from pathlib import Path
 
 from syncline import settings
 from syncline.core import host
-from syncline.core.embedded import program_server
+from syncline.core.embedded import fork_server_messages, program_server
 from syncline.core.embedded.session_directories import is_private, sessions_directory
 from syncline.launcher import warm_identity
 from syncline.launcher.template import MODULES, Template
@@ -109,7 +109,7 @@ def pid_of(path: Path) -> int | None:
 
 
 def _connection(path: Path) -> socket.socket | None:
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection = socket.socket(socket.AF_UNIX, fork_server_messages.SOCKET_TYPE)
     try:
         with host.short_socket_path(path) as short:
             connection.connect(short)

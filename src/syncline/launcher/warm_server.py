@@ -15,8 +15,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from syncline import settings
+from syncline import settings, system
 from syncline.core import host
+from syncline.core.embedded import fork_server_messages
 from syncline.core.embedded.process_server import Program
 from syncline.core.embedded.program_server import import_all, serve
 from syncline.launcher import warm_identity
@@ -37,7 +38,7 @@ def main(path: str, modules: Sequence[str], idle_s: float) -> Program | None:
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     # An exception of a handler would be lost in functions that run around a fork.
-    stop_read, stop_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    stop_read, stop_write = system.nonblocking_pipe()
     signal.signal(signal.SIGTERM, lambda *_: os.write(stop_write, b"\0"))
     listener = _listen(Path(path))
     is_template = True
@@ -73,7 +74,7 @@ def _serve_job(connection: socket.socket) -> Program:
 
 def _listen(path: Path) -> socket.socket:
     """Open the socket under its name; another template of the same identity is replaced."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener = socket.socket(socket.AF_UNIX, fork_server_messages.SOCKET_TYPE)
     scratch = path.with_suffix(f".{os.getpid()}")
     with host.short_socket_path(scratch) as short:
         listener.bind(short)

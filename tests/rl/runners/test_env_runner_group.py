@@ -218,7 +218,7 @@ def test_a_hanging_environment_is_named_killed_and_sampled_again(tmp_path, caplo
     algo.stop()
     assert "in step" in caplog.text  # the stack, with the line of the environment
     assert "sample_timeout_s=0.5" in caplog.text
-    assert "it hangs and was killed" in caplog.text
+    assert "was killed as hanging" in caplog.text
     algo = settings.build_algo()  # the flag exists: nothing hangs
     expected = weights_after(algo, 2)
     algo.stop()
