@@ -129,18 +129,29 @@ class Tee:
         self._stream = stream
         self._log = log
         self._name = name
+        self._is_in_line = False
 
     def write(self, text: str) -> int:
         """Write to both as soon as the line ends; return the number of characters."""
         written = self._log.write(text, self._name)
-        if written:
-            self._stream.write(written)
+        self._show(written)
         return len(text)
 
     def flush(self) -> None:
         """Write the unfinished line to both."""
-        self._stream.write(self._log.flush(self._name))
+        self._show(self._log.flush(self._name))
         self._stream.flush()
+
+    def end_line(self) -> None:
+        """End an unfinished line of the stream; what follows belongs to something else."""
+        if self._is_in_line:
+            self._show("\n")
+            self._stream.flush()
+
+    def _show(self, text: str) -> None:
+        if text:
+            self._stream.write(text)
+            self._is_in_line = not text.endswith("\n")
 
     def writelines(self, lines: Iterable[str]) -> None:
         """Write all lines to both."""
@@ -160,13 +171,16 @@ def capture_output(
     """
     log = RankLog(path, timed=timed)
     before = {name: getattr(sys, name) for name in names}
-    for name, stream in before.items():
-        setattr(sys, name, Tee(stream, log, name))
+    tees = {name: Tee(stream, log, name) for name, stream in before.items()}
+    for name, tee in tees.items():
+        setattr(sys, name, tee)
 
     def end() -> None:
         for name, stream in before.items():
             with suppress(Exception):  # the program may have replaced the stream
                 getattr(sys, name).flush()
+            with suppress(Exception):
+                tees[name].end_line()
             setattr(sys, name, stream)
         log.close()
 

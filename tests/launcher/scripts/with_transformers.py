@@ -6,7 +6,13 @@ import sys
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
-from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    PrinterCallback,
+    Trainer,
+    TrainingArguments,
+)
 from transformers.utils import logging
 
 logging.set_verbosity_error()
@@ -28,6 +34,7 @@ arguments = TrainingArguments(
     seed=3,
 )
 trainer = Trainer(BertForSequenceClassification(config), arguments, train_dataset=rows)
+trainer.remove_callback(PrinterCallback)
 result = trainer.train()
 rank = int(os.environ["RANK"])
 print(f"[{rank}] steps {result.global_step} loss {result.training_loss:.6f}")

@@ -44,9 +44,7 @@ class HubRequests:
             ),
             "create_actor": actors.create,
             "create_group": lambda _, *arguments: groups.create(*arguments),
-            "label_output": lambda process, label: hub.output.name(
-                process.number, label, always=True
-            ),
+            "label_output": self._label_output,
             "debugger_waits": lambda _, path: hub.on_debugger(path),
             "free": lambda _, ids: hub.objects.empty(ids),
             "groups": lambda _: groups.all(str(hub.node["NodeID"])),
@@ -95,6 +93,10 @@ class HubRequests:
             counts[self._task_name(task), _task_state(task, is_running=task.id in running)] += 1
         described = (self._describe_task(table[id], process) for id, process in running.items())
         return TaskListing.of(counts, described, limit)
+
+    def _label_output(self, process: Process, label: str) -> None:
+        self._hub.workers.read_output()  # what was written before has the label before
+        self._hub.output.name(process.number, label, always=True)
 
     def _allocate(self, process: Process, nbytes: int) -> Segment:
         segment = self._hub.store.create(nbytes)

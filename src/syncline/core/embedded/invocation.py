@@ -106,8 +106,11 @@ class ResultPacker:
         if mode == m.ONE and type(result) is not GeneratorType:
             _add(outcome, self._value(result, ids[0], name))
         elif mode in (m.ONE, m.MANY):
-            for id, part in zip(ids, split_result(result, name, count), strict=False):
-                _add(outcome, self._value(part, id, name))
+            parts = zip(ids, split_result(result, name, count), strict=False)
+            values = (self._value(part, id, name) for id, part in parts)
+            # Values before an error stay readable if a generator yields them one by one.
+            for value in values if type(result) is GeneratorType else list(values):
+                _add(outcome, value)
         elif mode == m.DYNAMIC:
             self._pack_dynamic(outcome, result, name, ids[0])
         else:

@@ -162,7 +162,7 @@ class WorkerProcesses:
         self._fork_server = fork_server
         self._fork_servers += 1
         self._preloaded.clear()
-        fork_server_messages.send(fork_server.connection, self._config)
+        self._try_send(self._config, ())
         self._reactor.register(fork_server.connection.fileno(), self._on_fork_server)
         self._preload()
         if self._fork_servers == 1:

@@ -186,13 +186,13 @@ class _Host:
         os.makedirs(directory, exist_ok=True)
         if start.in_trial_directory:
             os.chdir(directory)
+        self._stop_capturing()  # the end of the previous trial's output has its own label
         ensure_engine().label_output(start.info.trial_name)
         self._capture_output(directory, start)
         return replace(start.info, trial_dir=directory)
 
     def _capture_output(self, directory: str, start: messages.Start) -> None:
-        """Write output to the files of this trial, and no longer to those of the previous one."""
-        self._stop_capturing()
+        """Write output to the files of this trial."""
         if start.log_path is not None:
             self._stop_capture.append(capture_output(start.log_path))
         if start.log_files is not None:

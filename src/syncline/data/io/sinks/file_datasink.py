@@ -167,7 +167,8 @@ class FileDatasink(Datasink[JournalEntry]):
 
     def save_state(self, state: JobState) -> None:
         self._state = {**self._state, **state}
-        self._job.write_state(self._state)
+        with self._explain_full_disk():
+            self._job.write_state(self._state)
 
     @property
     def skips_write(self) -> bool:
