@@ -28,10 +28,12 @@ def download_once(target: str, key: str, download: Callable[[], None]) -> None:
             waited = not _try_exclusive(lock)
             if waited:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-            # The other process writes its key at the end, into the file that is open here.
-            if waited and os.pread(lock, 256, 0) == key.encode():
+            is_current = _is_current(lock, lock_path)
+            # The other process writes its key at the end, into the file that is open here. It may
+            # have ended between the opening of the file and the first attempt to lock it.
+            if (waited or not is_current) and os.pread(lock, 256, 0) == key.encode():
                 return
-            if not _is_current(lock, lock_path):
+            if not is_current:
                 continue
             try:
                 download()
