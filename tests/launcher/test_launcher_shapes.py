@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-pytestmark = pytest.mark.processes
+# Torch 2.13 under torchrun itself aborts now and then when its gloo group ends.
+pytestmark = pytest.mark.long
 
 
 @dataclass(frozen=True, kw_only=True)
