@@ -25,11 +25,12 @@ import uuid
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import cloudpickle
 
 from syncline.rl import array_msgpack
+from syncline.rl.value_types import StateDict as StateDict
 from syncline.storage import filesystem as files
 from syncline.suggestions import did_you_mean
 
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
     from syncline.train.checkpoint import Checkpoint
 
-StateDict: TypeAlias = dict[str, Any]
 CheckpointableT = TypeVar("CheckpointableT", bound="Checkpointable")
 
 CHECKPOINT_VERSION = "2.1"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-Tree = Any
-"""An array, or a dict, tuple or list of trees."""
+from syncline.rl.value_types import Tree as Tree
 
 
 def map_tree(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:

@@ -7,9 +7,9 @@ from typing import Any
 
 from syncline.rl.checkpointable import Checkpointable, StateDict
 from syncline.rl.modules.rl_module import RLModule
+from syncline.rl.value_types import Batch as Batch
 from syncline.rl.value_types import Space
 
-Batch = dict[str, Any]
 """Column -> key of the episode -> list of items, one per time step."""
 
 

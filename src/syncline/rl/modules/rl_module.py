@@ -13,18 +13,16 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-import gymnasium as gym
-
 from syncline.rl.checkpointable import Checkpointable, StateDict
 from syncline.rl.modules.acting import ActingPolicy, ModuleActing
 from syncline.rl.modules.default_model_config import DefaultModelConfig, model_config_dict
 from syncline.rl.modules.distribution import Distribution
 from syncline.rl.modules.module_dict import DEFAULT_MODULE_ID, ModuleDict, validate_module_id
+from syncline.rl.value_types import Batch as Batch
+from syncline.rl.value_types import Space as Space
 from syncline.rl.value_types import Tree
 from syncline.suggestions import did_you_mean
 
-Space = gym.Space[Any]
-Batch = dict[str, Any]
 ModelConfig = DefaultModelConfig | Mapping[str, Any]
 
 

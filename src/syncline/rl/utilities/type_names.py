@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any
 
+from syncline.rl.value_types import StateDict as StateDict
+
 AgentID = Hashable
 EpisodeID = str
 PolicyID = str
@@ -23,7 +25,6 @@ SampleBatchType = Any
 TensorType = Any
 TensorStructType = Any
 SpaceStruct = Any
-StateDict = dict[str, Any]
 ResultDict = dict[str, Any]
 ModelConfigDict = dict[str, Any]
 AlgorithmConfigDict = dict[str, Any]

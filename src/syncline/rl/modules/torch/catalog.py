@@ -38,8 +38,7 @@ from syncline.rl.modules.torch.encoders import (
 from syncline.rl.modules.torch.heads import FreeLogStdMLPHeadConfig, MLPHeadConfig
 from syncline.rl.modules.torch.memory import RecurrentEncoderConfig
 from syncline.rl.modules.torch.observations import is_image, leaf_spaces, vector_size
-
-Space = gym.Space[Any]
+from syncline.rl.value_types import Space as Space
 
 
 class Catalog:
