@@ -79,6 +79,13 @@ def test_invalid_command_lines_exit_with_code_2(capsys):
     assert "Usage: syncline run [OPTIONS]" in capsys.readouterr().err
 
 
+def test_no_workers_are_refused(capsys):
+    with pytest.raises(SystemExit) as ended:
+        options.parse(["-n", "0", "x.py"])
+    assert ended.value.code == 2
+    assert "--nproc-per-node 0: a job needs at least one worker" in capsys.readouterr().err
+
+
 def test_help_lists_each_option_once(capsys):
     with pytest.raises(SystemExit):
         options.parse(["--help"])

@@ -192,6 +192,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         slurm.complete(found, settings.inherited_environment())
     except ValueError as error:
         options.error(str(error))
+    workers = worker_count(found)
+    if workers is not None and workers < 1:
+        options.error(f"--nproc-per-node {workers}: a job needs at least one worker per node")
     return found
 
 

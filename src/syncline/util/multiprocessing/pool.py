@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
-from typing import Any
+from typing import Any, SupportsIndex
 
 from syncline.core import api, lifecycle
 from syncline.util.annotations import RayDeprecationWarning
@@ -295,6 +295,8 @@ class Pool:
 
 
 def _checked_processes(processes: int | None, address: str | None) -> int:
+    if processes is not None and not isinstance(processes, SupportsIndex):
+        raise TypeError(f"`processes={processes!r}` is not an integer.")
     if processes is not None and processes < 1:
         raise ValueError(f"`processes={processes}` is below 1: a pool needs a worker.")
     if not lifecycle.is_initialized():
