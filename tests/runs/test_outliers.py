@@ -105,6 +105,20 @@ def test_of_two_ranks_the_outlier_is_the_one_that_does_not_wait_for_others() -> 
         assert outliers({"0": LOADER, "1": waiting}) == ["0"]
 
 
+def test_an_operation_that_calls_a_helper_of_torch_waits_for_others() -> None:
+    helper = f'''  File "{PACKAGES}/torch/_tensor.py", line 91, in is_complex
+    return handle(self)
+'''
+    assert outliers({"0": ALL_REDUCE + helper, "1": LOADER}) == ["1"]
+
+
+def test_a_function_of_the_program_that_an_operation_calls_does_not_wait() -> None:
+    own = '''  File "/home/me/train.py", line 9, in __reduce__
+    return slow(self)
+'''
+    assert outliers({"0": ALL_REDUCE + own, "1": ALL_REDUCE}) == ["0"]
+
+
 def test_ranks_that_wait_for_others_are_no_outliers() -> None:
     assert outliers({"0": ALL_REDUCE, "1": ALL_REDUCE}) == []
     assert outliers({"0": ALL_REDUCE, "1": BACKWARD}) == []

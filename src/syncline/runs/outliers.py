@@ -23,6 +23,7 @@ _STANDARD_LIBRARY = re.compile(
 )
 _LIBRARY = re.compile(r"<|/(site|dist)-packages/|/syncline/(core|data|train|tune|util)/")
 _COLLECTIVES = re.compile(r"/torch/(distributed|nn/parallel)/")
+_WRAPPERS = re.compile(r"/torch/distributed/(distributed_c10d|_functional_collectives)\.py$")
 _DECORATORS = ("wrapper", "timed", "inner", "_fn")
 _NAMES = {"_engine_run_backward": "backward"}
 _SESSION_FILE = "/syncline/train/workers/worker_session.py"
@@ -60,6 +61,11 @@ class Frame:
         if self.file.endswith(_SESSION_FILE):
             return self.function in _SESSION_BARRIERS
         return bool(_COLLECTIVES.search(self.file)) or self.function == "_engine_run_backward"
+
+    @property
+    def is_collective_call(self) -> bool:
+        """True for a function of `torch.distributed` that runs one operation, or joins a group."""
+        return bool(_WRAPPERS.search(self.file))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,7 +255,11 @@ def _comparable(stack: str) -> object:
 
 def _waits(stack: str) -> bool:
     frames = _without_waiting(parse_frames(stack))
-    return bool(frames) and frames[-1].waits_for_others
+    if not frames:
+        return False
+    # An operation may call helpers elsewhere in torch, but it does not call the program.
+    users = next((n for n in range(len(frames), 0, -1) if frames[n - 1].is_users), 0)
+    return frames[-1].waits_for_others or any(each.is_collective_call for each in frames[users:])
 
 
 def _without_waiting(frames: Sequence[Frame]) -> Sequence[Frame]:
