@@ -24,6 +24,7 @@ from syncline.data.columnar import schemas, tensors
 from syncline.data.columnar.schemas import SchemaMismatchError, UnknownColumnError
 from syncline.data.context import DataContext
 from syncline.data.io import filesystem as filesystems
+from syncline.data.io.sources import parquet_row_groups
 from syncline.data.io.sources.datasource import BlockMetadata, ReadTask
 from syncline.data.io.sources.file_based_datasource import FileBasedDatasource, merge_small_tables
 from syncline.data.io.sources.file_listing import FileInfo
@@ -357,8 +358,7 @@ class ParquetDatasource(FileBasedDatasource):
         )
         try:
             with self._named_errors(part.path):
-                for batch in batches:
-                    table = pa.Table.from_batches([batch])
+                for table in batches:
                     for name, (dtype, shape) in self._tensor_columns.items():
                         if name in table.column_names:
                             table = _with_tensor(table, name, dtype, shape, part.path)
@@ -369,8 +369,7 @@ class ParquetDatasource(FileBasedDatasource):
                 "dataset again"
             ) from error
 
-    def _batches_of(self, part: FilePart, batch_bytes: int | None) -> Iterator[pa.RecordBatch]:
-        fragment = self._fragment(part.path, part.row_groups)
+    def _batches_of(self, part: FilePart, batch_bytes: int | None) -> Iterator[pa.Table]:
         # Read everything in one batch if it fits into a block: fewer, larger columns are faster in
         # all later steps.
         rows = (
@@ -378,14 +377,37 @@ class ParquetDatasource(FileBasedDatasource):
             if batch_bytes is None
             else min(part.num_rows, part.num_rows * batch_bytes // max(1, part.decoded_bytes))
         )
+        batch_rows, columns = self._batch_size or max(1, rows), self.schema().names
+        if not self._needs_scan:
+            file = parquet_row_groups.open_file(self._filesystem, part.path)
+            if parquet_row_groups.can_read(file, columns, self._predicate_expr):
+                return parquet_row_groups.read(
+                    file,
+                    part.row_groups,
+                    columns,
+                    self._predicate_expr,
+                    batch_rows=batch_rows,
+                    use_threads=self._use_threads,
+                )
+            file.close()
+        fragment = self._fragment(part.path, part.row_groups)
         scanner = fragment.scanner(
             schema=self._scan_schema(fragment.physical_schema),
-            columns=self.schema().names,
+            columns=columns,
             filter=self._filter(),
-            batch_size=self._batch_size or max(1, rows),
+            batch_size=batch_rows,
             use_threads=self._use_threads,
         )
-        return iter(scanner.to_batches())
+        return (pa.Table.from_batches([batch]) for batch in scanner.to_batches())
+
+    @property
+    def _needs_scan(self) -> bool:
+        """True if the arguments need Arrow's scanner for every file."""
+        return (
+            self._given_schema is not None
+            or self._scan_filter is not None
+            or self._scan_options is not None
+        )
 
     def _tensor_field(self, field: pa.Field) -> pa.Field:
         if field.name not in self._tensor_columns:
