@@ -33,6 +33,13 @@ def nonblocking_pipe() -> tuple[int, int]:
     return ends
 
 
+def allowed_cpus() -> tuple[int, ...]:
+    """Return the CPUs of this process's affinity mask; all CPUs where there are no masks."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
+
+
 def anonymous_file(name: str) -> int:
     """Return the descriptor of a new empty file that ends with its last descriptor."""
     if IS_LINUX:

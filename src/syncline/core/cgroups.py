@@ -8,11 +8,11 @@ soft limits such as ``memory.high``.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from syncline import system
 from syncline.optional import deferred
 from syncline.records import dataclass
 
@@ -57,7 +57,7 @@ def cpu_count(root: Path = _ROOT, *, affinity: int | None = None) -> int:
 
     A quota of 2.5 CPUs counts as 2: a third busy process would be throttled half of the time.
     """
-    allowed = affinity if affinity is not None else _affinity()
+    allowed = affinity if affinity is not None else len(system.allowed_cpus())
     quota = cpu_quota(root)
     return max(1, allowed if quota is None else min(allowed, int(quota)))
 
@@ -132,13 +132,6 @@ def _left_in_group(group: Path) -> int | None:
         if limit is not None and usage is not None and 0 < limit < _V1_UNLIMITED_BYTES:
             return max(0, limit - usage + (_field(group / "memory.stat", cache_name) or 0))
     return None
-
-
-def _affinity() -> int:
-    """Return the CPUs in the affinity mask; all CPUs on platforms without masks (macOS)."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _quota_v2(path: Path) -> float | None:

@@ -271,7 +271,7 @@ def _send(path: Path, message: Arguments, timeout_s: float) -> socket.socket:
         connection.settimeout(timeout_s)
         with host.short_socket_path(path) as short:
             connection.connect(short)
-        if host.peer(connection).uid != os.getuid():
+        if host.peer(connection, path).uid != os.getuid():
             raise PermissionError(f"another user created {path}")
         connection.sendall(line)
     except OSError as error:
@@ -292,7 +292,7 @@ def _receive(connection: socket.socket, deadline: float) -> dict[str, Any]:
 
 def _program(path: Path, connection: socket.socket, deadline: float) -> Program | None:
     """Identify the listening process and its subjects; None if it has ended."""
-    pid = host.peer(connection).pid
+    pid = host.peer(connection, path).pid
     subjects: tuple[str, ...] | None
     try:
         process = psutil.Process(pid)

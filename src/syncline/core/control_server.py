@@ -135,7 +135,7 @@ class ControlServer:
             return
         self._closed.set()
         try:
-            (self.directory / SOCKET_NAME).unlink(missing_ok=True)
+            host.withdraw_listener(self.directory / SOCKET_NAME)
         except OSError:
             pass  # somebody removed the directory
         _shut(self._listener)
@@ -231,6 +231,7 @@ def _listen(directory: Path) -> socket.socket:
         with host.short_socket_path(unnamed) as path:
             listener.bind(path)
         listener.listen(_BACKLOG)
+        host.publish_listener(directory / SOCKET_NAME)
         os.rename(unnamed, directory / SOCKET_NAME)
     except OSError:
         listener.close()

@@ -32,6 +32,7 @@ else:
 _CREDENTIALS = struct.Struct("=iII")
 _SOL_LOCAL, _LOCAL_PEERCRED, _LOCAL_PEERPID = 0, 1, 2
 """Options of macOS."""
+_TELLS_PEER = system.IS_LINUX or sys.platform == "darwin"
 _READ_BYTES = 65_536
 _LONGEST_SOCKET_PATH = 107
 _RAY_NODE_PROCESS = "raylet"
@@ -71,27 +72,54 @@ def short_socket_path(path: str | Path) -> Iterator[str]:
         os.close(fd)
 
 
-def peer(connection: socket.socket) -> Peer:
+def publish_listener(path: Path) -> None:
+    """Let `peer` identify this process, which listens at a socket's file, on any system."""
+    if not _TELLS_PEER:
+        _pid_file(path).write_text(str(os.getpid()))
+
+
+def withdraw_listener(path: Path) -> None:
+    """Remove a socket's file, and that of `publish_listener`."""
+    path.unlink(missing_ok=True)
+    if not _TELLS_PEER:
+        _pid_file(path).unlink(missing_ok=True)
+
+
+def peer(connection: socket.socket, path: Path | None = None) -> Peer:
     """Return the process that created the other end; for a client, the listening process.
 
-    On systems that tell neither, the result has the owner of the socket's file, or this process's
-    user for a client without a file: only that user can reach a socket in a private directory.
+    On systems that tell neither, the process is that of `publish_listener`, and the user is the
+    owner of the socket's file, or this process's user without `path`: only that user can reach a
+    socket in a private directory.
+
+    Args:
+        connection: A connected Unix socket.
+        path: File of the socket, given by a client.
     """
     if not system.IS_LINUX:
-        return _portable_peer(connection)
+        return _portable_peer(connection, path)
     pid, uid, _ = _CREDENTIALS.unpack(
         connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     )
     return Peer(pid, uid)
 
 
-def _portable_peer(connection: socket.socket) -> Peer:
+def _portable_peer(connection: socket.socket, path: Path | None) -> Peer:
     if sys.platform == "darwin":  # struct xucred begins with its version and the user
         credentials = connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, 76)
         pid = connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERPID)
         return Peer(pid, struct.unpack_from("=II", credentials)[1])
-    path = connection.getpeername() or connection.getsockname()
-    return Peer(0, os.stat(path).st_uid if path else os.getuid())
+    if path is None:
+        return Peer(0, os.getuid())
+    try:
+        pid = int(_pid_file(path).read_text())
+    except (OSError, ValueError):  # it has ended, or is not published
+        pid = 0
+    return Peer(pid, os.stat(path).st_uid)
+
+
+def _pid_file(path: Path) -> Path:
+    return path.with_name(f"{path.name}.pid")
 
 
 def receive_line(connection: socket.socket, *, limit_bytes: int, deadline: float) -> bytes:

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from syncline import settings
+from syncline import settings, system
 from syncline.core.embedded import early_start, stack_dump
 from syncline.launcher import worker_profiles
 from syncline.records import dataclass
@@ -172,12 +172,13 @@ def reset_libraries(template: dict[str, str]) -> None:
     threads = settings.environment(THREADS)
     if threads != template.get(THREADS):
         count = threads if threads is not None and threads.isdecimal() else None
-        torch.set_num_threads(int(count) if count else len(os.sched_getaffinity(0)))
+        torch.set_num_threads(int(count) if count else len(system.allowed_cpus()))
 
 
 def _permit_inspection(pid: int) -> None:
     """Let descendants of the launcher, such as py-spy, read this process."""
-    ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_ulong(pid), 0, 0, 0)
+    if system.IS_LINUX:
+        ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_ulong(pid), 0, 0, 0)
 
 
 # -- the script

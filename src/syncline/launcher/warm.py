@@ -23,6 +23,8 @@ from syncline.launcher import warm_identity
 from syncline.launcher.template import MODULES, Template
 
 DIRECTORY = "warm"
+LOG = ".log"
+"""Ending of the file beside a socket that has the template's output."""
 START_S = 120.0
 """Seconds that a template may take to import torch."""
 _POLL_S = 0.02
@@ -68,26 +70,26 @@ def start(variables: Mapping[str, str], idle_s: float) -> float:
     code = program_server.interpreter_code(
         "main", str(path), MODULES, idle_s, module="syncline.launcher.warm_server"
     )
-    log = path.with_suffix(".log")
-    with log.open("wb") as errors:
+    with path.with_suffix(LOG).open("w+b") as log:
         process = subprocess.Popen(
             [sys.executable, "-c", code],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=errors,
+            stderr=log,
             start_new_session=True,
             env=dict(variables),
         )
-    while pid_of(path) is None:
-        if process.poll() is not None:
-            text = log.read_text(errors="replace").strip().rpartition("\n")[2]
-            raise RuntimeError(
-                f"the template ended with code {process.returncode} at its start: {text}"
-            )
-        if time.monotonic() > began + START_S:
-            process.kill()
-            raise TimeoutError(f"the template was not ready within {START_S:g} s")
-        time.sleep(_POLL_S)
+        while pid_of(path) is None:
+            if process.poll() is not None:
+                log.seek(0)
+                text = log.read().decode(errors="replace").strip().rpartition("\n")[2]
+                raise RuntimeError(
+                    f"the template ended with code {process.returncode} at its start: {text}"
+                )
+            if time.monotonic() > began + START_S:
+                process.kill()
+                raise TimeoutError(f"the template was not ready within {START_S:g} s")
+            time.sleep(_POLL_S)
     return time.monotonic() - began
 
 
@@ -105,7 +107,7 @@ def pid_of(path: Path) -> int | None:
     if connection is None:
         return None
     with connection:
-        return host.peer(connection).pid or None
+        return host.peer(connection, path).pid or None
 
 
 def _connection(path: Path) -> socket.socket | None:
@@ -113,7 +115,7 @@ def _connection(path: Path) -> socket.socket | None:
     try:
         with host.short_socket_path(path) as short:
             connection.connect(short)
-        if host.peer(connection).uid == os.getuid():
+        if host.peer(connection, path).uid == os.getuid():
             return connection
     except OSError:
         pass

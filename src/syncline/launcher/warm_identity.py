@@ -14,6 +14,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from syncline import system
+
 _PREFIXES = (
     "ATEN", "DNNL", "GLIBC", "GOMP", "HIP", "HSA", "KMP", "LC_", "LD_", "MALLOC", "MKL", "NUMEXPR",
     "OMP", "ONEDNN", "OPENBLAS", "PYTHON", "PYTORCH", "ROC", "TORCH", "TRITON",
@@ -54,7 +56,7 @@ def _process() -> Iterator[object]:
     yield os.getuid(), os.getgid(), sorted(os.getgroups())
     mask = os.umask(0o077)
     os.umask(mask)
-    yield mask, os.nice(0), sorted(os.sched_getaffinity(0))
+    yield mask, os.nice(0), system.allowed_cpus()
     for limit in _LIMITS:
         yield limit, resource.getrlimit(limit)
     for name in ("cgroup", "ns/mnt", "ns/net", "ns/pid"):

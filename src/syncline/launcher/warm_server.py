@@ -20,7 +20,7 @@ from syncline.core import host
 from syncline.core.embedded import fork_server_messages
 from syncline.core.embedded.process_server import Program
 from syncline.core.embedded.program_server import import_all, serve
-from syncline.launcher import warm_identity
+from syncline.launcher import warm, warm_identity
 
 CHECK_S = 60.0
 """Seconds between two checks of the identity."""
@@ -62,8 +62,8 @@ def main(path: str, modules: Sequence[str], idle_s: float) -> Program | None:
         return None
     finally:
         if is_template:
-            for file in (Path(path), Path(path).with_suffix(".log")):
-                file.unlink(missing_ok=True)
+            host.withdraw_listener(Path(path))
+            Path(path).with_suffix(warm.LOG).unlink(missing_ok=True)
 
 
 def _serve_job(connection: socket.socket) -> Program:
@@ -80,5 +80,6 @@ def _listen(path: Path) -> socket.socket:
         listener.bind(short)
     os.chmod(scratch, 0o700)
     listener.listen(_BACKLOG)
+    host.publish_listener(path)
     scratch.rename(path)
     return listener

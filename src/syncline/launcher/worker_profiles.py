@@ -13,6 +13,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+from syncline.core.embedded import process_memory
 from syncline.launcher import profile_signal
 
 _REQUEST_BYTES = 65_536
@@ -20,7 +21,7 @@ _REQUEST_BYTES = 65_536
 
 def offer() -> None:
     """Serve requests of the launcher in this process, whose main thread calls this."""
-    fd = os.memfd_create(profile_signal.NAME)
+    fd = process_memory.create(profile_signal.NAME)
 
     def serve(number: int, frame: object) -> None:
         data = os.pread(fd, _REQUEST_BYTES, 0)

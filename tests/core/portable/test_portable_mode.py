@@ -12,6 +12,7 @@ from syncline import settings
 
 HERE = Path(__file__).parent
 EMBEDDED = HERE.parent / "embedded"
+LAUNCHER = HERE.parents[1] / "launcher"
 
 
 def run_without_linux(*arguments: str) -> None:
@@ -57,6 +58,56 @@ def test_killed_programs_leave_nothing() -> None:
         "-k",
         "not shared_memory",  # there is none
     )
+
+
+@pytest.mark.processes
+def test_launched_jobs_and_a_warm_template() -> None:
+    run_without_linux(
+        str(LAUNCHER / "test_launcher_jobs.py"),
+        "-k",
+        "record_of_a_finished or warm_template or lost_template",
+    )
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_launcher() -> None:
+    # Without `/proc` no one sees from outside that a rank waits.
+    run_without_linux(str(LAUNCHER), "-m", "not long", "-k", "not stalled")
+
+
+def test_peer_without_credentials_is_found_by_the_file_beside_the_socket(tmp_path: Path) -> None:
+    program = """
+import os, socket, sys
+from pathlib import Path
+from syncline.core import host
+
+path = Path(sys.argv[1])
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(str(path.with_suffix(".new")))
+path.with_suffix(".new").rename(path)
+listener.listen()
+client = socket.socket(socket.AF_UNIX)
+client.connect(str(path))
+assert host.peer(client, path) == (0, os.getuid())
+host.publish_listener(path)
+assert host.peer(client, path) == (os.getpid(), os.getuid())
+assert host.peer(listener.accept()[0]) == (0, os.getuid())
+host.withdraw_listener(path)
+print(os.listdir(path.parent))
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "a.sock")],
+        env={
+            **settings.inherited_environment(),
+            "PYTHONPATH": str(HERE / "without_linux"),
+            "SYNCLINE_PORTABLE": "1",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.stdout == "[]\n", result.stderr
 
 
 def test_the_guard_removes_what_only_linux_has() -> None:

@@ -88,7 +88,7 @@ class ProgramServer(ProcessServer):
             pid = self._spawn(fds)
         else:
             gc.freeze()
-            reader, writer = os.pipe2(os.O_CLOEXEC)
+            reader, writer = os.pipe()
             pid = os.fork()
             if pid == 0:
                 self.leave()
