@@ -14,9 +14,12 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
+import numpy as np
+
 from syncline.core.tracebacks import shorten
 from syncline.data.columnar import block as blocks
 from syncline.data.columnar.block import Block
+from syncline.data.columnar.kernels import permute
 from syncline.data.iterate.cursor import Cursor, CursorTracker, CursorUpdate
 from syncline.data.iterate.position import Restart
 from syncline.data.iterate.prefetch import Prefetcher
@@ -26,8 +29,8 @@ T = TypeVar("T")
 Ready = TypeVar("Ready")
 """A converted batch."""
 
-# Size of the parts in which a shuffled window is taken: large enough for the cost of a call, small
-# enough for the processor's cache.
+# Size of the parts in which rows of varying size are taken from a shuffled window: large enough
+# for the cost of a call, small enough for the processor's cache.
 _TAKE_BYTES = 1024 * 1024
 
 
@@ -137,11 +140,9 @@ def _shuffled_batches(
         """Yield the batches of the next window that were not delivered before."""
         nonlocal yielded
         delivered, restart = yielded % windows.rows, buffer.restart
-        window = buffer.take(length).combine_chunks()
+        window = buffer.take(length)
         order = windows.order(cursor.epoch, cursor.rank, yielded // windows.rows, length)
-        part_rows = batch_size * max(1, _TAKE_BYTES * length // (batch_size * (window.nbytes + 1)))
-        for part_start in range(delivered, length, part_rows):
-            part = blocks.take(window, order[part_start : part_start + part_rows])
+        for part_start, part in _in_order(window, order, delivered, batch_size):
             for start in range(0, part.num_rows, batch_size):
                 batch = part.slice(start, batch_size)
                 if drop_last and batch.num_rows < batch_size:
@@ -158,6 +159,22 @@ def _shuffled_batches(
     _check_end(buffer.total)
     if buffer.rows:
         yield from window_batches(buffer.rows)
+
+
+def _in_order(
+    window: Block, order: np.ndarray, start: int, batch_size: int
+) -> Iterator[tuple[int, Block]]:
+    """Yield the rows `order[start:]` of a window in parts of whole batches, each with the position
+    of its first row in `order`.
+    """
+    length = len(order)
+    if permute.can_permute(window):
+        yield start, permute.permuted(window, order).slice(start)
+        return
+    window = window.combine_chunks()
+    part_rows = batch_size * max(1, _TAKE_BYTES * length // (batch_size * (window.nbytes + 1)))
+    for part_start in range(start, length, part_rows):
+        yield part_start, blocks.take(window, order[part_start : part_start + part_rows])
 
 
 def _check_end(total: int | None) -> None:
