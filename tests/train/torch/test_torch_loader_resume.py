@@ -442,7 +442,7 @@ def test_stream_is_loaded_again_with_warning(
     again = Program(make, saved=first.save(tmp_path), seed=5)
     with caplog.at_level(logging.INFO):
         assert [again.epoch(), again.epoch()] == [expected[0][2:], expected[1]]
-    assert "the batches of epoch 0 before the restart (2) are loaded again" in caplog.text
+    assert "the samples of epoch 0 before the restart (2 batches) are read again" in caplog.text
 
 
 @pytest.mark.processes

@@ -15,7 +15,11 @@ Files in the order in which data flows through them:
     samplers.py           sharding rule, samplers that yield a rank's share, and their epochs
     index_order.py        indices of a pass, from its beginning or from a position in it
     loader_state.py       position of a loader in a checkpoint
+    stream_parts.py       parts of an `IterableDataset`, positions in them, their distribution
+    stream_libraries.py   streams of any dataset, of Hugging Face `datasets` and of WebDataset
+    stream_dataset.py     `StreamDataset`: passes that begin in the middle, batches with a position
     prepared_loader.py    `PreparedDataLoader`: a loader with resumable passes
+    other_loaders.py      loaders of torchdata, WebDataset and Accelerate
     loader.py             `prepare_data_loader`: a rank's share of a DataLoader on its device
     checkpoint.py         `TorchCheckpoint`: checkpoints of models and state dicts
     predictor.py          `TorchPredictor`: predictions with the model of a checkpoint

@@ -30,6 +30,7 @@ from syncline.train.torch.samplers import (
     rank_share,
     shard_sampler,
 )
+from syncline.train.torch.stream_parts import Sharing
 
 T = TypeVar("T")
 
@@ -57,6 +58,8 @@ class Order:
     """This rank, among the ranks that share the order."""
     ranks: int
     """Number of ranks that share the order; 1 if each has all items."""
+    stream: Sharing = "fixed"
+    """How the ranks share the samples of a stream."""
 
     @property
     def items_per_step(self) -> int:
@@ -114,7 +117,9 @@ class Order:
         return iter(BatchSampler(items, self.batch_size, self.drop_last))
 
 
-def order_of(loader: DataLoader[object], *, rank: int, world_size: int) -> Order:
+def order_of(
+    loader: DataLoader[object], *, rank: int, world_size: int, stream: Sharing = "fixed"
+) -> Order:
     """Return the order of the program's loader, shared among `world_size` ranks."""
     sampler, batch_size, drop_last = _items(loader)
     inner: Any = sampler if is_distributed(sampler) else getattr(sampler, "sampler", None)
@@ -136,6 +141,7 @@ def order_of(loader: DataLoader[object], *, rank: int, world_size: int) -> Order
         drop_uneven=drop_uneven,
         rank=rank,
         ranks=world_size,
+        stream=stream,
     )
 
 

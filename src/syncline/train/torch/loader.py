@@ -11,13 +11,15 @@ from copy import copy
 from typing import Any, TypeVar
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, IterDataPipe
 
 from syncline.train.session import TrainSession, get_session
 from syncline.train.torch.device import get_device
 from syncline.train.torch.index_order import IndexSampler, order_of
+from syncline.train.torch.other_loaders import adopt, is_accelerate, plain_loader, unsharded
 from syncline.train.torch.prepared_loader import LoaderReader, PreparedDataLoader
 from syncline.train.torch.samplers import LoaderEpoch, ShardedSampler, is_distributed, shard_sampler
+from syncline.train.torch.stream_dataset import StreamDataset
 
 T = TypeVar("T")
 
@@ -43,10 +45,16 @@ def prepare_data_loader(
 
     **Resume.** Every checkpoint stores the loader's position, counted in batches that the program
     has received. After a restart the first pass resumes there, on the same or another number of
-    ranks, without loading the skipped samples. Exceptions: with an `IterableDataset` the batches
-    are loaded again and dropped, unless it has `state_dict` and `load_state_dict` and `num_workers`
-    is 0; a distributed sampler of the program restarts its epoch on another number of ranks; with
-    `in_order=False` some batches may be repeated or left out.
+    ranks, without loading the skipped samples. Exceptions: with an `IterableDataset` the skipped
+    samples are read again and dropped, unless it has `state_dict` and `load_state_dict`; it
+    restarts its epoch on another number of ranks, unless it is one of Hugging Face `datasets` or
+    WebDataset; so does a distributed sampler of the program; with `in_order=False` some batches may
+    be repeated or left out.
+
+    **Other libraries.** A `StatefulDataLoader` of torchdata and a `WebLoader` are prepared like a
+    DataLoader. A loader that `accelerator.prepare` has returned stays Accelerate's, with its
+    gradient accumulation and devices; only the loader inside it is replaced. Omit
+    `accelerator.skip_first_batches`.
 
     **Random numbers.** Worker processes seed the generators of torch, random and numpy for every
     batch, from the state of the main process at the start of the pass, the rank, and the number of
@@ -66,6 +74,7 @@ def prepare_data_loader(
         RuntimeError: Called outside a training function.
     """
     session = get_session("torch.prepare_data_loader")
+    data_loader = plain_loader(data_loader)
     if not isinstance(data_loader, DataLoader):
         raise TypeError(
             "`prepare_data_loader` takes a `torch.utils.data.DataLoader`, but `data_loader` is a "
@@ -73,16 +82,64 @@ def prepare_data_loader(
         )
     if isinstance(data_loader, PreparedDataLoader):
         return data_loader
+    if is_accelerate(data_loader):
+        return _prepare_accelerate(data_loader, session)
     device = get_device() if move_to_device else torch.device("cpu")
     world_size = (
         session.world_size
         if add_dist_sampler and not isinstance(data_loader.dataset, IterableDataset)
         else 1
     )
-    prepared = _prepared(
-        data_loader, session, world_size=world_size, device=device, prefetches=auto_transfer
+    return _add(
+        _prepared(
+            data_loader, session, world_size=world_size, device=device, prefetches=auto_transfer
+        )
     )
-    session.readers.add(prepared._reader.name, prepared._reader)
+
+
+def prepare_ahead(data_loader: DataLoader[T]) -> DataLoader[T]:
+    """Return a loader like `prepare_data_loader(…, add_dist_sampler=False, move_to_device=False)`
+    for a framework that fetches each batch before the previous one is processed.
+    """
+    session = get_session("torch.prepare_data_loader")
+    return _add(
+        _prepared(
+            plain_loader(data_loader),
+            session,
+            world_size=1,
+            device=torch.device("cpu"),
+            prefetches=False,
+            is_ahead=True,
+        )
+    )
+
+
+def _prepare_accelerate(loader: Any, session: TrainSession) -> Any:
+    """Let a loader of Accelerate read from a prepared one. Accelerate moves the batches to the
+    device, and fetches one ahead to find the last one.
+    """
+    if isinstance(loader.base_dataloader, PreparedDataLoader):
+        return loader
+    inner, world_size = unsharded(loader, session.world_size)
+    prepared = _add(
+        _prepared(
+            inner,
+            session,
+            world_size=world_size,
+            device=torch.device("cpu"),
+            prefetches=False,
+            is_ahead=True,
+        )
+    )
+    position = prepared._reader.position
+    adopt(loader, prepared, 0 if position is None else position.epoch + position.ended)
+    return loader
+
+
+def _add(prepared: PreparedDataLoader[T]) -> PreparedDataLoader[T]:
+    """Add a loader to the readers of the session, which restores its position."""
+    reader = prepared._reader
+    reader.session.readers.add(reader.name, reader)
     return prepared
 
 
@@ -127,23 +184,36 @@ def _prepared(
     world_size: int,
     device: torch.device,
     prefetches: bool,
+    is_ahead: bool = False,
 ) -> PreparedDataLoader[T]:
     rank = session.world_rank
+    stream = (
+        StreamDataset(loader.dataset, loader.batch_size or 1)
+        if isinstance(loader.dataset, IterableDataset)
+        and not isinstance(loader.dataset, IterDataPipe)
+        else None
+    )
     prepared: Any = (
         shard_loader(loader, rank=rank, world_size=world_size) if world_size > 1 else copy(loader)
     )
     reader = LoaderReader(
         name=f"data loader {session.readers.number('data loader')}",
         session=session,
-        order=order_of(loader, rank=rank, world_size=world_size),
+        order=order_of(
+            loader,
+            rank=rank,
+            world_size=world_size,
+            stream="fixed" if stream is None else stream.library.sharing(stream.dataset),
+        ),
         indices=IndexSampler(
             prepared.sampler if prepared.batch_sampler is None else prepared.batch_sampler
         ),
         epoch=LoaderEpoch(prepared),
         device=device,
         prefetches=prefetches and device.type == "cuda" and loader.num_workers > 0,
-        in_order=loader.in_order or not loader.num_workers,
-        dataset=loader.dataset if _has_stateful_dataset(loader) else None,
+        in_order=loader.in_order or not loader.num_workers or stream is not None,
+        stream=stream,
+        is_ahead=is_ahead,
         generators=_generators(loader),
     )
     kind = type(loader)
@@ -155,18 +225,6 @@ def _prepared(
     # Without `_iterator`, it starts its own worker processes.
     vars(prepared).update(_reader=reader, _iterator=None)
     return prepared  # type: ignore[no-any-return]
-
-
-def _has_stateful_dataset(loader: DataLoader[object]) -> bool:
-    """Return True if the loader's dataset can save and restore its position."""
-    dataset: object = loader.dataset
-    return (
-        isinstance(dataset, IterableDataset)
-        and not loader.num_workers
-        and all(
-            callable(getattr(dataset, name, None)) for name in ("state_dict", "load_state_dict")
-        )
-    )
 
 
 def _generators(loader: DataLoader[object]) -> list[torch.Generator]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from syncline.train.resume_state import ReaderState
 from syncline.train.torch.index_order import Kind, Order
+from syncline.train.torch.stream_parts import StreamPart, distribute, in_turn, slots
 
 VERSION = 1
 
@@ -39,12 +40,29 @@ class Position:
     """Random states at the start of the epoch on this rank; at its end only those of the program's
     generators in the loader.
     """
-    dataset: str | None = None
-    """State of an `IterableDataset`, pickled, in base64."""
+    slots: list[tuple[StreamPart, ...]] | None = None
+    """Remaining parts of an `IterableDataset` for each loader process."""
+    next_slot: int = 0
+    """Loader process that makes the next batch."""
 
     def items(self, order: Order) -> int:
         """Return the number of items that all ranks have taken if they are where this one is."""
         return self.start_items + (self.batches - self.start_batches) * order.items_per_step
+
+    def advance(self, worker: int, parts: tuple[StreamPart, ...]) -> None:
+        """Record the parts that remain in a loader process after the batch that it made."""
+        assert self.slots is not None
+        self.slots[worker] = parts
+        self.next_slot = (worker + 1) % len(self.slots)
+
+    def remaining(self, workers: int, *, in_place: bool) -> list[tuple[StreamPart, ...]]:
+        """Return the remaining parts for each of `workers` loader processes. The next batch comes
+        from the first of them, unless `in_place` keeps the parts where they were.
+        """
+        assert self.slots is not None
+        if in_place and len(self.slots) == max(1, workers):
+            return list(self.slots)
+        return slots(in_turn(self.slots, self.next_slot), workers)
 
     def to_dict(self, order: Order, *, rank: int, world_size: int, ended: bool) -> dict[str, Any]:
         """Return the state to save.
@@ -65,7 +83,14 @@ class Position:
             "rank": rank,
             "world_size": world_size,
             "random": dict(self.random),
-            "dataset": None if ended else self.dataset,
+            "streams": None if ended or self.slots is None else self._saved_slots(),
+        }
+
+    def _saved_slots(self) -> dict[str, Any]:
+        assert self.slots is not None
+        return {
+            "next": self.next_slot,
+            "slots": [[part.to_dict() for part in slot] for slot in self.slots],
         }
 
 
@@ -100,7 +125,7 @@ def resume_position(
     warning = ""
     if mine is not None:
         state = mine
-    elif known[0]["sharing"] == 1:  # each rank had its own order
+    elif known[0]["sharing"] == 1 and order.stream != "split":  # each rank had its own order
         state = states[rank % len(states)] or known[0]
     else:
         state, warning = _earliest(states)
@@ -120,9 +145,34 @@ def resume_position(
         batches=state["batches"],
         ended=state["ended"],
         random=state["random"],
-        dataset=state["dataset"],
+        slots=None,
     )
+    if state["streams"] is not None and not state["ended"]:
+        if mine is None and order.stream == "split":
+            _take_share(position, states, rank, world_size)
+        else:
+            position.slots, position.next_slot = _saved_slots(state)
     return position, warning
+
+
+def _saved_slots(state: ReaderState) -> tuple[list[tuple[StreamPart, ...]], int]:
+    saved = state["streams"]
+    return [tuple(map(StreamPart.from_dict, slot)) for slot in saved["slots"]], saved["next"]
+
+
+def _take_share(
+    position: Position, states: Sequence[ReaderState], rank: int, world_size: int
+) -> None:
+    """Set the parts of this rank among the remaining parts of all ranks."""
+    found = [
+        _saved_slots(state)
+        for state in states
+        if state and state["epoch"] == position.epoch and state["streams"] is not None
+    ]
+    parts = [list(in_turn(*each)) for each in found]
+    # The ranks in turn, as they took their batches.
+    of_all = [each[n] for n in range(max(map(len, parts))) for each in parts if n < len(each)]
+    position.slots = [(part,) for part in distribute(of_all, world_size)[rank]]
 
 
 def _earliest(states: Sequence[ReaderState]) -> tuple[ReaderState, str]:
@@ -166,7 +216,7 @@ def _obstacle(state: ReaderState, order: Order, world_size: int) -> str:
             f"its sampler shards samples itself, then over {state['sharing']} ranks and now over "
             f"{order.ranks}"
         )
-    if kind == "stream" and state["world_size"] != world_size:
+    if kind == "stream" and order.stream == "fixed" and state["world_size"] != world_size:
         return (
             f"its IterableDataset shards samples itself, then over {state['world_size']} ranks and "
             f"now over {world_size}"

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import base64
 import logging
-import pickle
 import time
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -27,6 +28,14 @@ from syncline.train.torch.index_order import IndexSampler, Order, drawn_first
 from syncline.train.torch.loader_state import Position, resume_position
 from syncline.train.torch.random_generators import RandomStates, with_seeds
 from syncline.train.torch.samplers import LoaderEpoch
+from syncline.train.torch.stream_dataset import (
+    StreamBatch,
+    StreamCollate,
+    StreamDataset,
+    WorkerInit,
+    with_slots,
+)
+from syncline.train.torch.stream_parts import StreamPart
 
 T = TypeVar("T")
 
@@ -54,8 +63,10 @@ class LoaderReader:
     """
     in_order: bool
     """True if batches arrive in the order of their indices."""
-    dataset: Any
-    """`IterableDataset` with `state_dict` and `load_state_dict`; otherwise None."""
+    stream: StreamDataset | None
+    """An `IterableDataset` whose batches carry their position; None for other datasets."""
+    is_ahead: bool
+    """True if the program's framework fetches each batch before the previous one is processed."""
     generators: Sequence[torch.Generator]
     """Generators that the program passed to the loader and its samplers."""
     worker_seeds: torch.Generator = field(default_factory=torch.Generator)
@@ -76,9 +87,6 @@ class LoaderReader:
         ended = position.ended or (
             position.abandoned and self.session.get_preemption_info() is None
         )
-        if self.dataset is not None and not ended and not self.is_restored:
-            state = pickle.dumps(self.dataset.state_dict())
-            position.dataset = base64.b64encode(state).decode()
         if ended and not self.is_restored:
             # The next epoch draws from these.
             position.random = {"generators": self.generator_states()}
@@ -89,8 +97,9 @@ class LoaderReader:
             ended=ended,
         )
 
-    def load_state_dict(self, states: Sequence[ReaderState], /) -> None:
+    def load_state_dict(self, states: Sequence[ReaderState] | ReaderState, /) -> None:
         """Load the loader's state."""
+        states = [states] if isinstance(states, Mapping) else states
         if not any(states):
             return
         self.position, warning = resume_position(
@@ -186,7 +195,7 @@ class PreparedDataLoader(DataLoader[T]):
         """
         return self._reader.state_dict()
 
-    def load_state_dict(self, states: Sequence[ReaderState], /) -> None:
+    def load_state_dict(self, states: Sequence[ReaderState] | ReaderState, /) -> None:
         """Resume the next pass from the states of all ranks, in rank order, or from this rank's
         state alone if the number of ranks is the same.
         """
@@ -199,11 +208,19 @@ class PreparedDataLoader(DataLoader[T]):
         return self._reader.indices
 
     def _get_iterator(self) -> Any:
-        generator, self.generator = self.generator, self._reader.worker_seeds
+        used: dict[str, Any] = {"generator": self._reader.worker_seeds}
+        stream = self._reader.stream
+        if stream is not None:
+            used |= {"dataset": stream, "collate_fn": StreamCollate(stream, self.collate_fn)}
+            if self.num_workers:
+                used["worker_init_fn"] = WorkerInit(self.worker_init_fn)
+        attributes = vars(self)  # `__setattr__` forbids these changes
+        before = {name: attributes[name] for name in used}
+        attributes.update(used)
         try:
             return super()._get_iterator()
         finally:
-            self.generator = generator
+            attributes.update(before)
 
     # -- start of a pass
 
@@ -227,22 +244,66 @@ class PreparedDataLoader(DataLoader[T]):
             indices = order.indices(reader.indices.plain, seed=seed)
         indices = drawn_first(indices)
         first = 0 if order.kind == "stream" else position.start_batches
-        if self.num_workers:
+        if reader.stream is not None:
+            indices = self._stream_indices(indices, reader.stream, position, seed)
+        elif self.num_workers:
             indices = with_seeds(indices, seed=seed, rank=reader.session.world_rank, first=first)
         reader.indices.current = indices
-        if position.dataset is not None and reader.dataset is not None:
-            reader.dataset.load_state_dict(pickle.loads(base64.b64decode(position.dataset)))
-            return super().__iter__()
         batches: Iterator[T] = super().__iter__()
+        if reader.stream is not None:
+            return batches
         if order.kind == "stream" and position.start_batches:
             self._skip(batches, position)
         return batches
 
+    def _stream_indices(
+        self, indices: Iterator[object], stream: StreamDataset, position: Position, seed: int
+    ) -> Iterator[object]:
+        """Give the parts of the pass to the processes that read them; return the indices."""
+        if position.slots is None:
+            session = self._reader.session
+            rank, world_size = stream.library.shard(
+                stream.dataset, session.world_rank, session.world_size
+            )
+            position.slots = [
+                (
+                    StreamPart(
+                        rank=rank,
+                        world_size=world_size,
+                        worker=worker,
+                        workers=self.num_workers,
+                        seed=seed,
+                    ),
+                )
+                for worker in range(max(1, self.num_workers))
+            ]
+        else:
+            if any(part.state is None and part.items for slot in position.slots for part in slot):
+                self._warn_of_dropped_samples(position)
+            # A `worker_init_fn` may have prepared the dataset for a certain process.
+            position.slots = position.remaining(
+                self.num_workers, in_place=self.worker_init_fn is not None
+            )
+        position.next_slot = 0
+        stream.slots = tuple(position.slots)
+        return with_slots(indices, stream.slots) if self.num_workers else indices
+
+    def _warn_of_dropped_samples(self, position: Position) -> None:
+        logger.warning(
+            "%s: the samples of epoch %d before the restart (%d batches) are read again and "
+            "dropped, because the state of the IterableDataset is unknown there. To skip them, add "
+            "`state_dict()` and `load_state_dict(state)` to it, use a map-style dataset, or, with "
+            "Hugging Face datasets, shuffle without a buffer.",
+            self._reader.name,
+            position.epoch,
+            position.start_batches,
+        )
+
     def _skip(self, batches: Iterator[T], position: Position) -> None:
         logger.warning(
             "%s: the batches of epoch %d before the restart (%d) are loaded again and dropped, "
-            "because an IterableDataset starts at its beginning. Add `state_dict()` and "
-            "`load_state_dict(state)` to it and set `num_workers=0`, or use a map-style dataset.",
+            "because a data pipe of torch starts at its beginning. Use a map-style dataset, or an "
+            "IterableDataset with `state_dict()` and `load_state_dict(state)`.",
             self._reader.name,
             position.epoch,
             position.start_batches,
@@ -270,11 +331,18 @@ class LoaderIterator(Iterator[T]):
     def __init__(self, batches: Iterator[T], position: Position, reader: LoaderReader) -> None:
         self._position = position
         self._reader = reader
+        self._marks: deque[StreamBatch] = deque()
+        """Positions of the batches that were fetched from torch's loader, if they have any."""
+        self._has_fetched = False
+        """True if the program has fetched a batch ahead."""
+        self._fetched: StreamBatch | None = None
+        # Without references to this object, so that it is deleted when the program drops it.
+        plain = batches if reader.stream is None else map(partial(_keep_mark, self._marks), batches)
         if reader.device.type == "cpu":
-            self._batches = iter(batches)
+            self._batches = iter(plain)
         else:
             self._batches = (prefetch if reader.prefetches else transfer)(
-                iter(batches), reader.device
+                iter(plain), reader.device
             )
 
     def __next__(self) -> T:
@@ -282,6 +350,9 @@ class LoaderIterator(Iterator[T]):
         try:
             batch = next(self._batches)
         except StopIteration:
+            if self._has_fetched:
+                self._receive(self._fetched)
+                self._has_fetched = False
             self._position.ended = True
             raise
         except Exception:
@@ -289,8 +360,26 @@ class LoaderIterator(Iterator[T]):
             raise
         finally:
             self._reader.waited_s += time.perf_counter() - began
-        self._position.batches += 1
+        mark = self._marks.popleft() if self._marks else None
+        if not self._reader.is_ahead:
+            self._receive(mark)
+            return batch
+        # The program now gets the batch that it fetched before this one.
+        if self._has_fetched:
+            self._receive(self._fetched)
+        self._has_fetched, self._fetched = True, mark
         return batch
+
+    def _receive(self, mark: StreamBatch | None) -> None:
+        self._position.batches += 1
+        if mark is not None:
+            self._position.advance(mark.worker, mark.parts)
 
     def __del__(self) -> None:
         self._position.abandoned = True
+
+
+def _keep_mark(marks: deque[StreamBatch], marked: Any) -> Any:
+    """Return a batch without its position, which is kept until the program receives the batch."""
+    marks.append(marked)
+    return marked.batch
