@@ -12,9 +12,14 @@ import random
 import sys
 from array import array
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
+from syncline.optional import deferred
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = deferred("numpy")
 
 States: TypeAlias = Mapping[str, Any]
 
@@ -54,6 +59,16 @@ def restore(states: States) -> None:
         if devices and torch.cuda.is_available():
             for number, text in zip(range(torch.cuda.device_count()), devices, strict=False):
                 torch.cuda.set_rng_state(_tensor(torch, text), number)
+
+
+def seed_anew() -> None:
+    """Give a forked process random states of its own, as those of a new process."""
+    random.seed()
+    if "numpy.random" in sys.modules:
+        np.random.seed()
+    torch = _torch()
+    if torch is not None:
+        torch.default_generator.seed()
 
 
 def _encoded(state: Any) -> str:

@@ -17,7 +17,6 @@ import multiprocessing.process
 import os
 import pickle
 import pkgutil
-import random
 import runpy
 import signal
 import sys
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from syncline import settings, system
+from syncline.core import random_states
 from syncline.core.embedded import early_start, stack_dump
 from syncline.launcher import worker_profiles
 from syncline.records import dataclass
@@ -160,15 +160,12 @@ def reset_libraries(template: dict[str, str]) -> None:
         template: Variables with which the template imported them.
     """
     early_start.allow()
-    random.seed()
-    if "numpy.random" in sys.modules:
-        sys.modules["numpy.random"].seed()
+    random_states.seed_anew()
     multiprocessing.process.ORIGINAL_DIR = os.getcwd()  # type: ignore[attr-defined]
     multiprocessing.process.current_process().authkey = os.urandom(32)
     torch = sys.modules.get("torch")
     if torch is None:
         return
-    torch.default_generator.seed()
     threads = settings.environment(THREADS)
     if threads != template.get(THREADS):
         count = threads if threads is not None and threads.isdecimal() else None

@@ -37,6 +37,28 @@ def test_workers_have_the_programs_imports_and_those_of_first_use() -> None:
     ]
 
 
+DRAWS = """
+import numpy, torch  # the template imports them, too
+import syncline
+
+@syncline.remote
+class Draws:
+    def numbers(self):
+        import random, numpy, torch
+        drawn = random.random(), float(numpy.random.rand()), float(torch.rand(1))
+        return *drawn, torch.initial_seed()
+
+syncline.init(num_cpus=2)
+first, second = syncline.get([Draws.remote().numbers.remote() for _ in range(2)])
+print([a == b for a, b in zip(first, second)])
+"""
+
+
+def test_each_worker_draws_random_numbers_of_its_own() -> None:
+    with run_program(DRAWS) as program:
+        assert program.wait().check().stdout == "[False, False, False, False]\n"
+
+
 BROKEN_STARTS = """
 import os, signal, subprocess, sys
 import syncline

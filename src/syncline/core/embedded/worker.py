@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import socket
 import sys
 from pathlib import Path
 
-from syncline.core import runtime_env
+from syncline.core import random_states, runtime_env
 from syncline.core.debugger import WorkerDebugger
 from syncline.core.embedded import child_processes, interrupts, stack_dump
 from syncline.core.embedded import messages as m
@@ -105,10 +104,7 @@ def _set_up_process(fds: list[int], cwd: str) -> None:
         os.chdir(cwd)
     except OSError:
         pass  # removed meanwhile; tasks that need it report an error
-    random.seed()
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed()
+    random_states.seed_anew()
 
 
 def _kill_session(paths: SessionPaths) -> None:
