@@ -23,6 +23,7 @@ import torch
 import syncline
 import syncline.data
 from syncline import train
+from syncline.testing import run_program
 from syncline.train.storage.context import StorageContext
 
 pytestmark = pytest.mark.processes
@@ -147,6 +148,36 @@ def test_every_worker_sees_the_gpus_of_its_node(tmp_path: Path) -> None:
     assert len(seen["visible"]) == 2
     assert len(seen["mine"]) == 1
     assert seen["mine"][0] == seen["visible"][0]
+
+
+VISIBLE = """
+import os
+import syncline
+from syncline import train
+
+syncline.init(num_cpus=2, num_gpus=2)
+
+def loop():
+    train.report({"visible": os.environ["CUDA_VISIBLE_DEVICES"]})
+
+trainer = train.DataParallelTrainer(
+    loop, scaling_config=train.ScalingConfig(num_workers=1, use_gpu=True)
+)
+print(trainer.fit().metrics["visible"])
+"""
+
+
+@pytest.mark.parametrize(("value", "visible"), [("0", "0"), ("1", "0,1")])
+def test_workers_keep_the_visible_gpus_if_the_user_says_so(
+    tmp_path: Path, value: str, visible: str
+) -> None:
+    variables = {
+        "CUDA_VISIBLE_DEVICES": "0,1",
+        "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": value,
+        "SYNCLINE_STORAGE_PATH": str(tmp_path),
+    }
+    with run_program(VISIBLE, environment=variables) as program:
+        assert program.wait().check().stdout.splitlines()[-1] == visible
 
 
 def test_a_killed_worker_is_named_with_its_cause_and_the_error_can_be_pickled(

@@ -109,7 +109,9 @@ class GroupStarter:
         spec, storage = self._spec, self._recorder.storage
         # On a remote filesystem, logs are collected on this node before their upload.
         keeps_log = not self._local_mode and (storage.local or worker.node_id == self._node_id)
-        sees_gpus = bool(worker.gpu_ids) and not self._local_mode
+        shows_gpus = bool(worker.gpu_ids) and not (
+            self._local_mode or settings.keeps_cuda_visible_devices()
+        )
         return WorkerSpec(
             worker=worker,
             world_size=len(group),
@@ -129,7 +131,7 @@ class GroupStarter:
             hang_limit_s=min(
                 spec.backend_config.collective_timeout_s, settings.train_collective_timeout_s()
             ),
-            visible_gpus=tuple(visible_gpus(group.workers, worker.node_id)) if sees_gpus else None,
+            visible_gpus=tuple(visible_gpus(group.workers, worker.node_id)) if shows_gpus else None,
             log_path=self._recorder.log_path(f"rank-{worker.rank}.log") if keeps_log else None,
             # In local mode, the workers share the program's settings.
             data_context=None if self._local_mode else spec.data_context,
