@@ -4,6 +4,8 @@ The code is in `syncline.core.dag`.
 """
 
 from syncline.core.dag.compiled import CompiledDAG
+from syncline.core.dag.context import DAGContext
+from syncline.core.dag.drawing import plot
 from syncline.core.dag.nodes import (
     ClassMethodNode,
     ClassNode,
@@ -19,10 +21,12 @@ __all__ = [
     "ClassMethodNode",
     "ClassNode",
     "CompiledDAG",
+    "DAGContext",
     "DAGInputData",
     "DAGNode",
     "FunctionNode",
     "InputAttributeNode",
     "InputNode",
     "MultiOutputNode",
+    "plot",
 ]

@@ -96,10 +96,12 @@ PATHS: Mapping[str, Rows] = {
     "dashboard.modules.job.sdk": {"syncline.job_submission": "JobSubmissionClient"},
     "dag.class_node": {"syncline.core.dag.nodes": "ClassMethodNode ClassNode"},
     "dag.compiled_dag_node": {"syncline.core.dag.compiled": "CompiledDAG"},
+    "dag.context": {"syncline.core.dag.context": "DAGContext"},
     "dag.dag_node": {"syncline.core.dag.nodes": "DAGNode"},
     "dag.function_node": {"syncline.core.dag.nodes": "FunctionNode"},
     "dag.input_node": {"syncline.core.dag.nodes": "DAGInputData InputAttributeNode InputNode"},
     "dag.output_node": {"syncline.core.dag.nodes": "MultiOutputNode"},
+    "dag.vis_utils": {"syncline.core.dag.drawing": "plot"},
     "experimental.compiled_dag_ref": {
         "syncline.core.refs": "ObjectRef:CompiledDAGFuture ObjectRef:CompiledDAGRef"
     },

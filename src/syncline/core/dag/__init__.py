@@ -4,6 +4,8 @@
   creates them.
 - `nested_nodes`: nodes inside arguments, such as lists and objects.
 - `compiled`: the result of `experimental_compile`, which executes the graph's calls one by one.
+- `context`: `DAGContext`, settings of Ray's channels, which have no effect.
+- `drawing`: `plot`, a picture of a graph.
 
 Serve's applications have a `bind` of their own.
 """
