@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from syncline.job_submission import http_api
-from syncline.job_submission.errors import JobError
+from syncline.job_submission.errors import JobError, JobServerUnreachableError
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,14 @@ from syncline.job_submission.errors import JobError
 )
 def test_address_may_be_the_clusters_own(address, urls):
     assert http_api.candidates(address) == urls
+
+
+def test_address_without_a_server_is_in_the_first_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+    with pytest.raises(JobServerUnreachableError) as raised:
+        http_api.find(url)
+    assert str(raised.value).splitlines()[0] == f"no cluster accepts jobs at {url}:"
 
 
 @pytest.mark.parametrize(

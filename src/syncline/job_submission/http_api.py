@@ -301,7 +301,7 @@ def find(
         else:
             return api
     raise JobServerUnreachableError(
-        "no cluster accepts jobs at this address:\n"
+        f"no cluster accepts jobs at {' or '.join(urls)}:\n"
         + "\n".join(f"  {failure}" for failure in failures)
         + f"\nPass the address of the head node's dashboard (http://HOST:{DEFAULT_PORT}). It "
         'accepts jobs if `pip install "syncline[cluster]"` (or "ray[default]") was done on the '
