@@ -41,6 +41,8 @@ from syncline.data.preprocessor import Preprocessor
 from syncline.data.read import (
     range,
     range_tensor,
+    read_audio,
+    read_avro,
     read_binary_files,
     read_csv,
     read_datasource,
@@ -56,6 +58,7 @@ from syncline.data.read import (
     read_videos,
     read_webdataset,
 )
+from syncline.data.read_tables import read_delta, read_iceberg, read_kafka, read_mongo, read_zarr
 
 # Older names.
 DatasetContext = DataContext
@@ -109,12 +112,18 @@ __all__ = [
     "from_torch",
     "range",
     "range_tensor",
+    "read_audio",
+    "read_avro",
     "read_binary_files",
     "read_csv",
     "read_datasource",
+    "read_delta",
+    "read_iceberg",
     "read_images",
     "read_json",
+    "read_kafka",
     "read_lance",
+    "read_mongo",
     "read_numpy",
     "read_orc",
     "read_parquet",
@@ -123,4 +132,5 @@ __all__ = [
     "read_tfrecords",
     "read_videos",
     "read_webdataset",
+    "read_zarr",
 ]

@@ -50,9 +50,13 @@ from syncline.data.io.sinks import orc as orc_sink
 from syncline.data.io.sinks import parquet as parquet_sink
 from syncline.data.io.sinks.csv import WRITER_ARGS, CSVDatasink
 from syncline.data.io.sinks.datasink import Datasink, SaveMode
+from syncline.data.io.sinks.delta import DeltaDatasink, SchemaMode
+from syncline.data.io.sinks.iceberg import IcebergDatasink
 from syncline.data.io.sinks.images import ImageDatasink
 from syncline.data.io.sinks.json import JSONDatasink
+from syncline.data.io.sinks.kafka import KafkaDatasink
 from syncline.data.io.sinks.lance import LanceDatasink
+from syncline.data.io.sinks.mongo import MongoDatasink
 from syncline.data.io.sinks.numpy import NumpyDatasink
 from syncline.data.io.sinks.orc import ORCDatasink
 from syncline.data.io.sinks.parquet import ParquetDatasink
@@ -1069,6 +1073,161 @@ class Dataset:
             max_rows_per_file=max_rows_per_file,
             data_storage_version=data_storage_version,
             storage_options=storage_options,
+        )
+        self._write(sink, options)
+
+    @keywords(WRITE)
+    def write_delta(
+        self,
+        path: str,
+        *,
+        catalog: None = None,
+        mode: SaveMode = SaveMode.APPEND,
+        partition_by: list[str] | None = None,
+        storage_options: Arguments | None = None,
+        schema_mode: SchemaMode = "merge",
+        filesystem: object = None,
+        name: str | None = None,
+        description: str | None = None,
+        **options: Unpack[WriteOptions],
+    ) -> None:
+        """Write to a Delta Lake table, which is created if it does not exist: one new version with
+        all rows.
+
+        Args:
+            path: Path or URI of the table.
+            catalog: Not supported.
+            mode: append, overwrite, ignore or create.
+            partition_by: Columns that become directories; those of the table if it exists.
+            storage_options: Options of the object store, as `deltalake` takes them.
+            schema_mode: Columns that the table lacks: "merge" adds them, "error" raises.
+            filesystem: A pyarrow filesystem for the files; None for that of `deltalake`.
+            name: Name of a new table.
+            description: Description of a new table.
+            options: `WriteOptions`.
+
+        Raises:
+            ImportError: deltalake is not installed.
+            ValueError: The rows do not fit the table, or it exists and `mode` is create.
+        """
+        if catalog is not None:
+            raise ValueError("catalog=… is not offered: pass the path or URI of the table")
+        sink = DeltaDatasink(
+            path,
+            mode=mode,
+            partition_by=partition_by,
+            storage_options=storage_options,
+            schema_mode=schema_mode,
+            filesystem=filesystem,
+            name=name,
+            description=description,
+        )
+        self._write(sink, options)
+
+    def write_iceberg(
+        self,
+        table_identifier: str,
+        catalog_kwargs: Arguments | None = None,
+        catalog: None = None,
+        snapshot_properties: dict[str, str] | None = None,
+        mode: SaveMode = SaveMode.APPEND,
+        overwrite_filter: Expr | None = None,
+        upsert_kwargs: Arguments | None = None,
+        overwrite_kwargs: Arguments | None = None,
+        ray_remote_args: RemoteArgs | None = None,
+        concurrency: int | None = None,
+    ) -> None:
+        """Write to an Iceberg table, which must exist, in one commit. Columns that it lacks are
+        added.
+
+        Args:
+            table_identifier: Name with its namespace, such as `db.table`.
+            catalog_kwargs: Arguments of `pyiceberg.catalog.load_catalog`: name, type, uri, ….
+            catalog: Not supported.
+            snapshot_properties: Properties of the new snapshot.
+            mode: append, overwrite (all rows, or those of `overwrite_filter`) or upsert (rows with
+                equal keys).
+            overwrite_filter: The rows to replace, such as `col("day") == "2024-01-01"`.
+            upsert_kwargs: `join_cols`, the keys (those of the table if it declares some),
+                `case_sensitive` and `branch`.
+            overwrite_kwargs: `case_sensitive` and `branch`.
+            ray_remote_args: Options of `remote` for the write tasks.
+            concurrency: Maximum number of concurrent write tasks; None for no limit.
+
+        Raises:
+            ImportError: pyiceberg is not installed.
+            ValueError: The table does not exist, or the rows do not fit it.
+        """
+        if catalog is not None:
+            raise ValueError("catalog=… is not offered: pass catalog_kwargs")
+        sink = IcebergDatasink(
+            table_identifier,
+            catalog_kwargs=catalog_kwargs,
+            snapshot_properties=snapshot_properties,
+            mode=mode,
+            overwrite_filter=overwrite_filter,
+            upsert_kwargs=upsert_kwargs,
+            overwrite_kwargs=overwrite_kwargs,
+        )
+        self.write_datasink(sink, ray_remote_args=ray_remote_args, concurrency=concurrency)
+
+    def write_mongo(
+        self,
+        uri: str,
+        database: str,
+        collection: str,
+        ray_remote_args: RemoteArgs | None = None,
+        concurrency: int | None = None,
+    ) -> None:
+        """Insert a document for each row into a MongoDB collection, which must exist. A job that is
+        started again inserts its rows again.
+
+        Args:
+            uri: Connection string: `mongodb://user:password@host:27017`.
+            database: Name of the database.
+            collection: Name of the collection.
+            ray_remote_args: Options of `remote` for the write tasks.
+            concurrency: Maximum number of concurrent write tasks; None for no limit.
+
+        Raises:
+            ConnectionError: No server answers.
+            ImportError: pymongo is not installed.
+            ValueError: The database or the collection does not exist, or the server rejects a row,
+                for example because its `_id` exists.
+        """
+        sink = MongoDatasink(uri, database, collection)
+        self.write_datasink(sink, ray_remote_args=ray_remote_args, concurrency=concurrency)
+
+    @keywords(WRITE)
+    def write_kafka(
+        self,
+        topic: str,
+        bootstrap_servers: str,
+        key_field: str | None = None,
+        key_serializer: str = "string",
+        value_serializer: str = "json",
+        producer_config: Arguments | None = None,
+        **options: Unpack[WriteOptions],
+    ) -> None:
+        """Send a message for each row to a Kafka topic. Messages are visible at once; a task that
+        runs again sends its rows again.
+
+        Args:
+            topic: The topic.
+            bootstrap_servers: Addresses `host:port`, separated by commas.
+            key_field: Column with the keys; None for no keys.
+            key_serializer: How keys become bytes: "string", "json" or "bytes".
+            value_serializer: How rows become bytes: the same.
+            producer_config: Options of `confluent_kafka.Producer`.
+            options: `WriteOptions`.
+
+        Raises:
+            ImportError: confluent-kafka is not installed.
+            OSError: Messages did not reach the brokers.
+            UnknownColumnError: There is no column `key_field`.
+        """
+        sink = KafkaDatasink(
+            topic, bootstrap_servers, key_field, key_serializer, value_serializer, producer_config
         )
         self._write(sink, options)
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from syncline.data.dataset import Dataset
 from syncline.data.io import filesystem as filesystems
+from syncline.data.io.sources.audio import AudioDatasource
+from syncline.data.io.sources.avro import AvroDatasource
 from syncline.data.io.sources.binary import BinaryDatasource
 from syncline.data.io.sources.csv import CSVDatasource
 from syncline.data.io.sources.datasource import Datasource
@@ -498,6 +500,39 @@ def read_videos(
         fps=fps,
         resize=resize,
     )
+
+
+@keywords(
+    FILES, changed={"file_extensions": AudioDatasource._FILE_EXTENSIONS}, without=("parallelism",)
+)
+def read_audio(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
+    """Read each audio file as one row: an array `(channels, samples)` of 32-bit floats from -1 to
+    1 in the column `amplitude`, and the samples per second in `sample_rate`.
+
+    Args:
+        paths: Files and directories.
+        options: `FileOptions`.
+
+    Raises:
+        FileNotFoundError: A path does not exist.
+        ImportError: soundfile is not installed.
+    """
+    return _read_files(AudioDatasource, paths, options)
+
+
+@keywords(FILES)
+def read_avro(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
+    """Read each record of Avro files as one row.
+
+    Args:
+        paths: Files and directories.
+        options: `FileOptions`.
+
+    Raises:
+        FileNotFoundError: A path does not exist.
+        ImportError: fastavro is not installed.
+    """
+    return _read_files(AvroDatasource, paths, options)
 
 
 @keywords(FILES, changed={"file_extensions": ORCDatasource._FILE_EXTENSIONS}, without=_STREAM)

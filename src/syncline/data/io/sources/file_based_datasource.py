@@ -13,7 +13,7 @@ import functools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import pyarrow as pa
 from pyarrow import fs as pyarrow_fs
@@ -94,15 +94,23 @@ class FileBasedDatasource(Datasource):
         self._include_paths = include_paths
         self._shuffle = _shuffle_config(shuffle)
         self._patterns = tuple(DataContext.get_current().retried_io_errors)
-        self._files = filesystems.call_with_retry(
-            lambda: file_listing.list_files(
-                self._filesystem,
-                resolved,
-                extensions=file_extensions,
-                partition_filter=partition_filter,
-                ignore_missing_paths=ignore_missing_paths,
-            ),
-            f"listing {resolved[0]}",
+        self._files = self._find_files(
+            resolved,
+            extensions=file_extensions,
+            partition_filter=partition_filter,
+            ignore_missing_paths=ignore_missing_paths,
+        )
+
+    def _find_files(self, paths: Sequence[str], **options: Any) -> list[FileInfo]:
+        """Return the files to read. Formats that list their own files override this.
+
+        Args:
+            paths: Resolved files and directories.
+            options: Arguments of `file_listing.list_files`.
+        """
+        return filesystems.call_with_retry(
+            lambda: file_listing.list_files(self._filesystem, paths, **options),
+            f"listing {paths[0]}",
             self._patterns,
         )
 
