@@ -130,21 +130,36 @@ def hyperparameters(
         metrics: Tags of the scalars that the table shows.
         failed: True if the trial failed.
     """
-    kinds, values = b"", b""
+    kinds: list[tuple[str, int]] = []
+    values = b""
     for name, value in params.items():
         if value is None:
             continue
         kind, content = _parameter(value)
-        kinds += _bytes(4, _bytes(1, name.encode()) + _whole(4, kind))
+        kinds.append((name, kind))
         values += _bytes(1, _bytes(1, name.encode()) + _bytes(2, content))
-    shown = b"".join(_bytes(5, _bytes(1, _bytes(2, tag.encode()))) for tag in metrics)
     return [
-        _plugin_value("_hparams_/experiment", _bytes(2, kinds + shown)),
+        _experiment(tuple(kinds), tuple(metrics)),
         _plugin_value("_hparams_/session_start_info", _bytes(3, values)),
-        _plugin_value(
-            "_hparams_/session_end_info", _bytes(4, _whole(1, _FAILURE if failed else _SUCCESS))
-        ),
+        _session_end(failed),
     ]
+
+
+@lru_cache(maxsize=64)
+def _experiment(kinds: Sequence[tuple[str, int]], metrics: Sequence[str]) -> bytes:
+    """Return the summary with names and types of parameters, equal for all trials of a search."""
+    columns = b"".join(
+        _bytes(4, _bytes(1, name.encode()) + _whole(4, kind)) for name, kind in kinds
+    )
+    shown = b"".join(_bytes(5, _bytes(1, _bytes(2, tag.encode()))) for tag in metrics)
+    return _plugin_value("_hparams_/experiment", _bytes(2, columns + shown))
+
+
+@lru_cache(maxsize=2)
+def _session_end(failed: bool) -> bytes:
+    return _plugin_value(
+        "_hparams_/session_end_info", _bytes(4, _whole(1, _FAILURE if failed else _SUCCESS))
+    )
 
 
 def _parameter(value: Any) -> tuple[int, bytes]:
@@ -185,10 +200,13 @@ def _bytes(number: int, value: bytes) -> bytes:
     return _varint(number << 3 | 2) + _varint(len(value)) + value
 
 
+_ONE_BYTE = [bytes((value,)) for value in range(128)]
+
+
 def _varint(value: int) -> bytes:
     """Encode seven bits per byte, lowest first; the eighth bit marks that more bytes follow."""
     if value < 128:
-        return value.to_bytes(1, "little")
+        return _ONE_BYTE[value]
     digits = bytearray()
     while value > 127:
         digits.append(value & 127 | 128)

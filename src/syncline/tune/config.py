@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _Config = TypeVar("_Config")
 Mode = Literal["min", "max"]
+Isolation = Literal["process", "worker"]
 
 
 @suggest_arguments
@@ -64,6 +65,12 @@ class TuneConfig:
     reuse_actors: bool = False
     """Run several trials in one process, one after the other, with `reset_config`."""
 
+    isolation: Isolation = "process"
+    """`process`: each trial gets a new process. `worker`: a process runs many trials one after the
+    other and is restored for each of them; it is replaced if a trial left something behind that
+    cannot be undone.
+    """
+
     trial_name_creator: Callable[[Trial], str] | None = None
     """Returns the display name of a trial."""
 
@@ -91,6 +98,14 @@ class TuneConfig:
             raise ValueError(
                 f"`num_samples={self.num_samples!r}` must be an integer above 0, or -1 for no "
                 "limit."
+            )
+        if self.isolation not in ("process", "worker"):
+            raise ValueError(f'`isolation={self.isolation!r}` must be "process" or "worker".')
+        if self.isolation == "worker" and self.reuse_actors:
+            raise ValueError(
+                '`isolation="worker"` and `reuse_actors=True` exclude each other: the first one '
+                "creates the trainable anew for each trial, the second one keeps it and calls "
+                "`reset_config`. Omit one of them."
             )
         limit = self.max_concurrent_trials
         if limit is not None and (

@@ -233,6 +233,7 @@ def run_search(
             name_of=plan.tune_config.trial_name_creator,
             directory_of=plan.tune_config.trial_dirname_creator,
             reuse=plan.tune_config.reuse_actors,
+            isolated=plan.tune_config.isolation == "worker" and not engine.is_local_mode,
             first_checkpoint=Checkpoint(plan.first_checkpoint)
             if plan.first_checkpoint is not None
             else None,

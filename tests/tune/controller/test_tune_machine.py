@@ -572,3 +572,16 @@ def test_a_function_that_is_paused_without_a_checkpoint_is_warned_of_once() -> N
     assert len(warnings) == 1
     assert "at 0 of 2 iterations" in warnings[0]
     assert statuses(search) == [Trial.TERMINATED] * 2
+
+
+def test_a_trial_that_its_process_did_not_begin_starts_again_before_new_ones() -> None:
+    search = Simulation(samples=3, cpus=1)
+    search.begin()
+    search.go_on()
+    record = search.machine._table["t_00000"]
+    assert record.attempt is not None
+    done = search.machine.handle(events.TrialReturned(trial_id="t_00000", attempt=1))
+    assert events.StopTrial(trial_id="t_00000", attempt=1, failed=False) in done
+    assert record.trial.status == Trial.PENDING
+    assert next(iter(search.machine.pending_trials())) is record.trial
+    assert record.trial.num_failures == 0

@@ -17,6 +17,7 @@ class Pool(ProcessPool):
 
     def __init__(self) -> None:
         self._reuse = True
+        self._isolated = False
         self._waiting = deque()
         self.cleaning_up = {}
         self._clock = lambda: self.now

@@ -35,10 +35,12 @@ from syncline.tune.controller.trial_settings import TrialSettings
 from syncline.tune.error import TuneError
 from syncline.tune.experiment.trial import Trial
 from syncline.tune.result import EXPR_ERROR_FILE, Metrics
+from syncline.tune.search.basic_variant import BasicVariantGenerator
 from syncline.tune.search.search_algorithm import SearchAlgorithm
 from syncline.tune.trainable.trainable_state import TrialInfo
 from syncline.tune.workers import messages
-from syncline.tune.workers.messages import Outcome
+from syncline.tune.workers.batches import Assigned, BatchProcess, TrialBatches
+from syncline.tune.workers.messages import BatchRan, Outcome
 from syncline.tune.workers.pool import OnOutcome, ProcessPool, TrialProcess
 from syncline.tune.workers.reservations import TrialReservations
 
@@ -77,7 +79,18 @@ class _StopRequested:
     """A user asked from another process to end the search."""
 
 
-_Message: TypeAlias = Event | _ProcessStopped | _GroupReady | _GroupRequested | _StopRequested
+@dataclass(frozen=True)
+class _BatchRan:
+    """A process ran a batch of trials, or died."""
+
+    process: BatchProcess
+    outcome: BatchRan | None
+    failed: messages.Failed | None
+
+
+_Message: TypeAlias = (
+    Event | _ProcessStopped | _GroupReady | _GroupRequested | _StopRequested | _BatchRan
+)
 
 _MESSAGE_OF: Mapping[type[Outcome], Callable[..., _Message]] = {
     messages.Started: events.TrialStarted,
@@ -134,8 +147,26 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
         self._reservations = TrialReservations(
             on_ready=lambda trial_id, group: self._queue.put(_GroupReady(trial_id, group))
         )
-        self._pool = ProcessPool(settings.trainable, reuse=settings.reuse, clock=clock)
+        self._pool = ProcessPool(
+            settings.trainable,
+            reuse=settings.reuse or settings.isolated,
+            isolated=settings.isolated,
+            clock=clock,
+        )
         self._processes: dict[str, TrialProcess] = {}
+        self._batches: TrialBatches | None = None
+        # A batch begins before the results of the one before are known.
+        if (
+            settings.isolated
+            and machine.rules.is_function
+            and machine.needs_no_results
+            and machine.rules.max_concurrent == float("inf")
+            and isinstance(search, BasicVariantGenerator)
+        ):
+            self._batches = TrialBatches(self._pool, self._reservations, self._on_batch)
+        self._reserving: events.ReserveResources | None = None  # asked of the engine
+        self._out_of_process: set[str] = set()  # trials whose batch is over, for StopTrial
+        self._awaited: set[str] = set()  # trials that left their batch and still train
         self._interrupted_saves: set[str] = set()  # trials that may have an unfinished checkpoint
         self._subject = ""  # trial of the event being handled
         self._in_event = False  # after an error in an event, the journal counts, not the memory
@@ -182,6 +213,8 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
             self._report_progress()
             if self._next_messages:
                 return self._next_messages.popleft()
+            if self._batches is not None:
+                self._batches.flush()
             if self._deadline is not None and self._clock() >= self._deadline:
                 self._deadline = None
                 return events.TimeBudgetExhausted()
@@ -212,8 +245,11 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
                 self._reservations.release(message.process.reservation)
         elif isinstance(message, _GroupRequested):
             self._group_requested(message)
+        elif isinstance(message, _BatchRan):
+            self._finish_batch(message)
         elif isinstance(message, _GroupReady):
             if message.group == self._reservations.group_of(message.trial_id):
+                self._reserving = None
                 self._reservations.count_ready(message.trial_id)
                 self._handle_event(events.ResourcesReserved(trial_id=message.trial_id))
         else:
@@ -270,6 +306,8 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
         for process in self._processes.values():
             self._pool.end(process)
         self._processes.clear()
+        if self._batches is not None:
+            self._batches.close()
         self._pool.close()
         while not self._queue.empty():
             message = self._queue.get()
@@ -299,13 +337,13 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
     def _ask_searcher(self, do: events.AskSearcher) -> None:
         suggestion = None if self._search.is_finished() else self._search.next_trial(do.trial_id)
         if suggestion is None:
-            self._next_messages.append(events.NoSuggestion(finished=self._search.is_finished()))
+            self._next_messages.appendleft(events.NoSuggestion(finished=self._search.is_finished()))
             return
         machine = self._machine
         suggested = self._settings.suggested(
             do.trial_id, suggestion, machine.rules, len(machine.trials), self._directories
         )
-        self._next_messages.append(suggested)
+        self._next_messages.appendleft(suggested)
         self._pool.prepare_for(suggested.factory)
 
     @on(events.ReportResult)
@@ -318,6 +356,10 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
 
     @on(events.ReserveResources)
     def _reserve(self, do: events.ReserveResources) -> None:
+        if self._batches is not None and self._batches.has_room(do.factory):
+            self._next_messages.appendleft(events.ResourcesReserved(trial_id=do.trial_id))
+            return
+        self._reserving = do
         try:
             self._reservations.reserve(do.trial_id, do.factory)
         except ValueError as error:
@@ -329,12 +371,13 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
 
     @on(events.ReleaseResources)
     def _release(self, do: events.ReleaseResources) -> None:
+        self._reserving = None
         self._reservations.release(do.trial_id)
 
     @on(events.StartTrial)
     def _start(self, do: events.StartTrial) -> None:
         trial = self._trial(do.trial_id)
-        if trial.local_path is not None:
+        if trial.local_path is not None and not os.path.isdir(trial.local_path):
             os.makedirs(trial.local_path, exist_ok=True)
         self._discard_unfinished(trial)
         start = messages.Start(
@@ -354,11 +397,16 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
             else None,
             log_files=self._settings.log_files,
         )
+        factory = trial.placement_group_factory
+        group = self._reservations.group_of(trial.trial_id)
+        if self._batches is not None and self._pool.may_batch(factory):
+            assigned = Assigned(trial_id=trial.trial_id, attempt=do.attempt, start=start)
+            if not self._batches.assign(assigned, factory, group):
+                self._return(assigned)
+            return
         on_outcome = self._on_outcome(trial.trial_id, do.attempt)
         try:
-            process = self._pool.take(
-                trial.placement_group_factory, self._reservations.group_of(trial.trial_id)
-            )
+            process = self._pool.take(factory, group)
             process.attempt = do.attempt
             self._processes[trial.trial_id] = process
             self._pool.start(process, start, on_outcome)
@@ -372,7 +420,11 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
 
     @on(events.RunCommand)
     def _run_command(self, do: events.RunCommand) -> None:
-        self._command(do, do.command)
+        if do.trial_id in self._awaited:
+            self._awaited.discard(do.trial_id)
+            self._command(do, messages.Await())
+        elif do.trial_id not in self._out_of_process:
+            self._command(do, do.command)
 
     def _command(self, do: events.AttemptInstruction, command: messages.Command) -> None:
         process = self._processes.get(do.trial_id)
@@ -399,19 +451,84 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
     @on(events.StopTrial)
     def _stop(self, do: events.StopTrial) -> None:
         """End a function's process immediately; let a class clean up, for reuse if configured."""
+        if do.trial_id in self._out_of_process:
+            self._out_of_process.discard(do.trial_id)
+            return
+        if self._batches is not None and self._batches.drop(do.trial_id):
+            self._interrupted_saves.add(do.trial_id)
+            return
+        self._awaited.discard(do.trial_id)
         process = self._processes.pop(do.trial_id, None)
         if process is None:  # the engine refused to start one
             self._reservations.release(do.trial_id)
             return
         if do.failed or do.trial_id != self._subject:
             self._interrupted_saves.add(do.trial_id)
-        if do.failed or (self._machine.rules.is_function and not self._settings.reuse):
+        reuse = self._settings.reuse or self._settings.isolated
+        if do.failed or (self._machine.rules.is_function and not reuse):
             self._pool.end(process)
             self._reservations.release(do.trial_id)
             return
         process.reservation = f"{do.trial_id} {do.attempt}"
         self._reservations.rename(do.trial_id, process.reservation)
         self._pool.clean_up(process, lambda: self._queue.put(_ProcessStopped(process)))
+
+    # -- batches
+
+    def _on_batch(
+        self, process: BatchProcess, outcome: Outcome | None, error: BaseException | None
+    ) -> None:
+        """Queue the outcome of a batch as a message. Thread-safe."""
+        failed: messages.Failed | None = None
+        if isinstance(outcome, messages.Failed):
+            outcome, failed = None, outcome
+        elif error is not None:
+            text = f"{type(error).__name__}: {error}"
+            failed = messages.Failed(error=pack_error(error), text=text)
+        assert outcome is None or isinstance(outcome, BatchRan), outcome
+        self._queue.put(_BatchRan(process, outcome, failed))
+
+    def _finish_batch(self, message: _BatchRan) -> None:
+        """Queue the events of the trials of a batch."""
+        assert self._batches is not None, "there is a batch"
+        finished = self._batches.finish(message.process, message.outcome, message.failed)
+        location = message.outcome.location if message.outcome is not None else ""
+        for trial, outcome in finished.ended:
+            self._out_of_process.add(trial.trial_id)
+            if message.outcome is not None:
+                self._started(trial, location)
+            self._next_messages.append(
+                _MESSAGE_OF[type(outcome)](
+                    trial_id=trial.trial_id, attempt=trial.attempt, **vars(outcome)
+                )
+            )
+        for trial in reversed(finished.returned):  # the latest one starts first
+            self._return(trial)
+        trial_on = finished.runs_on
+        if trial_on is not None and finished.process is not None:
+            finished.process.attempt = trial_on.attempt
+            self._processes[trial_on.trial_id] = finished.process
+            self._awaited.add(trial_on.trial_id)
+            self._started(trial_on, location)
+        waits = self._reserving
+        if waits is not None and self._batches.has_room(waits.factory):
+            self._reserving = None
+            self._reservations.release(waits.trial_id)
+            self._next_messages.append(events.ResourcesReserved(trial_id=waits.trial_id))
+
+    def _started(self, trial: Assigned, location: str) -> None:
+        self._next_messages.append(
+            events.TrialStarted(
+                trial_id=trial.trial_id, attempt=trial.attempt, location=location, now=self._wall()
+            )
+        )
+
+    def _return(self, trial: Assigned) -> None:
+        """Return a trial that has not begun to the search."""
+        self._out_of_process.add(trial.trial_id)
+        self._next_messages.append(
+            events.TrialReturned(trial_id=trial.trial_id, attempt=trial.attempt)
+        )
 
     def _group_requested(self, message: _GroupRequested) -> None:
         """Release the group with the trial: a trial that is ended cannot release it itself."""

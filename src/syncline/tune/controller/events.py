@@ -165,6 +165,11 @@ class ResetRefused(AttemptEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TrialReturned(AttemptEvent):
+    """The process to which the trial was assigned did not begin it."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class WorkersRequested(AttemptEvent):
     """A trainer inside a trial is about to reserve resources for its workers."""
 
@@ -204,6 +209,7 @@ Event: TypeAlias = (
     | TrialSaved
     | TrialFailed
     | ResetRefused
+    | TrialReturned
     | WorkersRequested
     | WorkersReserved
     | CheckpointCopied

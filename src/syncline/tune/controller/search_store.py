@@ -34,14 +34,16 @@ from syncline.tune.callback import CallbackList
 from syncline.tune.controller import events
 from syncline.tune.controller.events import Event, Instruction, TrialSuggested
 from syncline.tune.controller.state import TuneMachine
+from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.experiment.trial import Trial
+from syncline.tune.plain_pickle import dumps_with
 from syncline.tune.result import TIMESTAMP
 from syncline.tune.search.search_algorithm import SearchAlgorithm
 
 POINTER_FILE = "search.json"
 SEND_EVERY_S = 2.0
 SEND_BYTES = 256 * 1024
-FIRST_SNAPSHOT_EVENTS = 1000
+FIRST_SNAPSHOT_EVENTS = 4000
 
 
 class SearchStore:
@@ -93,8 +95,13 @@ class SearchStore:
     def append(self, event: Event) -> None:
         """Append an event to the journal."""
         # Configurations may hold objects of the program; all other values are plain or ours.
-        dumps = cloudpickle.dumps if isinstance(event, TrialSuggested) else _plain_or_cloudpickle
-        line = base64.b64encode(dumps(event)) + b"\n"
+        if not isinstance(event, TrialSuggested):
+            data = _plain_or_cloudpickle(event)
+        elif type(event.factory) is PlacementGroupFactory:
+            data = dumps_with(event, [event.config, event.evaluated_params])
+        else:
+            data = bytes(cloudpickle.dumps(event))
+        line = base64.b64encode(data) + b"\n"
         self._events += 1
         self._since_snapshot += 1
         directory = self._files.local_path

@@ -69,10 +69,13 @@ class TuneMachine(Dispatcher[Event, None], handles=Event):
         self._searcher: Literal["ready", "asked", "waiting", "finished"] = "ready"
         self._polls = 0  # of a searcher that suggests nothing while no trial runs
         self._capacity = float("inf")
-        no_decisions = type(scheduler) is FIFOScheduler and type(stopper) is NoopStopper
-        self._batch_s = (
-            BATCH_S if no_decisions and not rules.checkpoint_config.checkpoint_frequency else 0.0
+        self.needs_no_results = (
+            type(scheduler) is FIFOScheduler
+            and type(stopper) is NoopStopper
+            and not rules.checkpoint_config.checkpoint_frequency
         )
+        """True if no decision about a trial depends on its results before it ends."""
+        self._batch_s = BATCH_S if self.needs_no_results else 0.0
         self._warned = False
         self._stopping = False  # no more trials start
         self._end: events.EndSearch | None = None
@@ -347,6 +350,12 @@ class TuneMachine(Dispatcher[Event, None], handles=Event):
         record, _ = self._active(event)
         self._table.leave(record, failed=True)
         self._table.requeue(record, "its process refused a reset")
+
+    @on(events.TrialReturned)
+    def _trial_returned(self, event: events.TrialReturned) -> None:
+        record, _ = self._active(event)
+        self._table.leave(record)
+        self._table.requeue(record, "its process did not begin it")
 
     @on(events.WorkersRequested)
     def _workers_requested(self, event: events.WorkersRequested) -> None:

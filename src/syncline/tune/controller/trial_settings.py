@@ -33,6 +33,8 @@ class TrialSettings:
     """Returns the directory name of a trial."""
     reuse: bool = False
     """Run several trials in one process, one after the other."""
+    isolated: bool = False
+    """The same, with the process restored for each trial."""
     in_trial_directory: bool = False
     """Make the trial's directory the working directory of its process."""
     log_path_of: Callable[[str], str] | None = None

@@ -96,9 +96,12 @@ class TrialFiles:
         if trial.local_path is None:
             self._uploading.call(trial.storage.files.write, name, data, key=trial.trial_id)
             return
-        os.makedirs(trial.local_path, exist_ok=True)
-        with open(os.path.join(trial.local_path, name), "wb") as file:
-            file.write(data)
+        path = os.path.join(_existing(trial.local_path), name)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        try:
+            append_whole(descriptor, data)
+        finally:
+            os.close(descriptor)
 
     def upload(self, trial: Trial) -> None:
         """Start to upload the file if the trial's directory is remote."""
@@ -131,8 +134,8 @@ class TrialFiles:
     def _find(self, trial: Trial, name: str) -> _TrialFile:
         """Create the trial's local file, with the earlier content of a remote file."""
         if trial.local_path is not None:
-            os.makedirs(trial.local_path, exist_ok=True)
-            return _TrialFile(path=os.path.join(trial.local_path, name), name=name, files=None)
+            path = os.path.join(_existing(trial.local_path), name)
+            return _TrialFile(path=path, name=name, files=None)
         if self._directory is None:
             self._directory = tempfile.TemporaryDirectory(
                 prefix="syncline-tune-", ignore_cleanup_errors=True
@@ -160,6 +163,13 @@ class TrialFiles:
 
     def __getstate__(self) -> dict[str, object]:
         return {"_trial_files": {}, "_open": {}, "_uploading": self._uploading, "_directory": None}
+
+
+def _existing(directory: str) -> str:
+    """Create a directory if it is missing. To look is much cheaper than to try."""
+    if not os.path.isdir(directory):
+        os.makedirs(directory, exist_ok=True)
+    return directory
 
 
 def _read(path: str) -> bytes:

@@ -35,6 +35,10 @@ class Start:
     """File for the output in the record of the search."""
     log_files: tuple[str, str] | None = None
     """Further files for output and errors, relative to the trial's directory."""
+    isolated: bool = False
+    """Let the process run other trials afterwards, and restore its state for them."""
+    imports: tuple[str, ...] = ()
+    """Modules to import before the first trial of an isolated process."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +64,21 @@ class Stop:
     """Clean up. The process then ends or is reused. -> Stopped."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunBatch:
+    """Run functions one after the other to their ends, and clean up after each. -> BatchRan."""
+
+    starts: tuple[Start, ...]
+    """The trials."""
+    within_s: float
+    """Seconds after which no further trial begins, and the call returns although one runs."""
+
+
+@dataclass(frozen=True)
+class Await:
+    """Wait for the next outcome of the trial that RunBatch left running. -> Stepped, Failed."""
+
+
 @dataclass(frozen=True)
 class Resume:
     """Answer ReservationStarting, ReservationMade and ReservationReady.
@@ -67,7 +86,7 @@ class Resume:
     """
 
 
-Command: TypeAlias = Start | Step | Save | Stop | Resume
+Command: TypeAlias = Start | Step | Save | Stop | RunBatch | Await | Resume
 
 
 # -- outcomes
@@ -108,9 +127,28 @@ class Saved:
     """Committed checkpoint; None for a function, which saves when it reports."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Stopped:
     """The trainable cleaned up."""
+
+    unusable: str = ""
+    """Reason why the process must not run another trial."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchRan:
+    """Trials of a batch ran, in its order; later ones have not begun."""
+
+    location: str
+    """`ip:pid` of the process."""
+    ended: tuple[Stepped | Failed, ...]
+    """Outcomes of the trials that ended."""
+    seconds: float
+    """Time that these took together."""
+    runs_on: bool = False
+    """True if the trial after these has begun and is not over."""
+    unusable: str = ""
+    """Reason why the process must not run another trial."""
 
 
 @dataclass(frozen=True)
@@ -146,4 +184,6 @@ class Failed:
 Question: TypeAlias = ReservationStarting | ReservationMade | ReservationReady
 """Outcomes that interrupt a command and wait for Resume."""
 
-Outcome: TypeAlias = Started | ResetRefused | Stepped | Saved | Stopped | Question | Failed
+Outcome: TypeAlias = (
+    Started | ResetRefused | Stepped | Saved | Stopped | BatchRan | Question | Failed
+)

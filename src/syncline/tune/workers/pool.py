@@ -10,7 +10,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from syncline.core import api
@@ -22,6 +22,7 @@ from syncline.core.remote import ActorHandle, remote
 from syncline.train.workers.spec import SerializedValue
 from syncline.tune.execution.placement_groups import Gang, PlacementGroupFactory
 from syncline.tune.workers import messages
+from syncline.tune.workers.isolation import IMPORTED
 from syncline.tune.workers.messages import Command, Outcome
 from syncline.tune.workers.trial_runner import TrialRunner
 
@@ -71,6 +72,8 @@ class TrialProcess:
     """True if the actor still cleans up for the trial before."""
     start: Callable[[], None] | None = None
     """Starts its trial once the actor has cleaned up."""
+    unusable: str = ""
+    """Reason why it must not run another trial."""
 
 
 class ProcessPool:
@@ -79,6 +82,7 @@ class ProcessPool:
     Args:
         trainable: The serialized trainable class.
         reuse: Run several trials in one process, one after the other.
+        isolated: Restore the state of a reused process for each trial.
         clock: Returns monotonic seconds.
     """
 
@@ -87,11 +91,15 @@ class ProcessPool:
         trainable: SerializedTrainable,
         *,
         reuse: bool,
+        isolated: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         engine = ensure_engine()
         self._trainable = trainable
         self._reuse = reuse
+        self._isolated = isolated
+        self._imports: frozenset[str] = frozenset()
+        self._warned = False
         self._clock = clock
         self._is_local_mode = engine.is_local_mode
         self._is_one_machine = (
@@ -151,13 +159,68 @@ class ProcessPool:
     def start(self, process: TrialProcess, start: messages.Start, on_outcome: OnOutcome) -> None:
         """Start a trial in a process, or as soon as the process has cleaned up."""
 
+        if self._isolated:
+            start = replace(start, isolated=True, imports=self.imports)
+        self._begin(process, start, on_outcome)
+
+    def run_batch(
+        self, process: TrialProcess, batch: messages.RunBatch, on_outcome: OnOutcome
+    ) -> None:
+        """Run a batch of trials in a process, or as soon as the process has cleaned up."""
+        self._begin(process, batch, on_outcome)
+
+    def _begin(
+        self,
+        process: TrialProcess,
+        command: messages.Start | messages.RunBatch,
+        on_outcome: OnOutcome,
+    ) -> None:
         def run() -> None:
-            self._run(process, on_outcome, start, self._trainable)
+            self._run(process, on_outcome, command, self._trainable)
 
         if process.waits:
             process.start = run
         else:
             run()
+
+    @property
+    def imports(self) -> tuple[str, ...]:
+        """Modules that trials imported, for processes that start."""
+        return tuple(sorted(self._imports))
+
+    def may_batch(self, factory: PlacementGroupFactory) -> bool:
+        """Return True if trials with these resources may share a process of this machine."""
+        return (
+            self._isolated
+            and self._is_one_machine
+            and not self._is_local_mode
+            and len(factory.bundles) == 1
+            and set(factory.head_bundle) == {"CPU"}
+        )
+
+    def keep(self, process: TrialProcess) -> None:
+        """Keep a process that ran a batch for other trials, or end it."""
+        if process.unusable:
+            self.end(process)
+        else:
+            self._waiting.append(process)
+
+    def note(self, process: TrialProcess, outcome: Outcome | None) -> None:
+        """Note the reason why a process must not run another trial, if the outcome has one."""
+        unusable = getattr(outcome, "unusable", "")
+        if not unusable:
+            return
+        process.unusable = unusable
+        if unusable.startswith(IMPORTED):  # later processes import them before their first trial
+            self._imports |= set(unusable[len(IMPORTED) :].split(", "))
+        elif not self._warned:
+            self._warned = True
+            logger.warning(
+                "A trial got a process of its own in spite of `isolation='worker'`, because of the "
+                "trial before it: %s. The search continues; it runs as fast as with "
+                "`isolation='process'` if each trial does so.",
+                unusable,
+            )
 
     def run(self, process: TrialProcess, command: Command, on_outcome: OnOutcome) -> None:
         """Carry out a command in a process."""
@@ -181,7 +244,12 @@ class ProcessPool:
             self._give_up_waiting(process)
             on_done()
             return
-        self.run(process, messages.Stop(), lambda outcome, error: on_done())
+
+        def done(outcome: Outcome | None, error: BaseException | None) -> None:
+            self.note(process, outcome)
+            on_done()
+
+        self.run(process, messages.Stop(), done)
 
     def overdue(self) -> list[TrialProcess]:
         """Return the processes whose time to clean up is over."""
@@ -196,7 +264,7 @@ class ProcessPool:
             return False
         del self.cleaning_up[process]
         in_time = self._clock() < process.deadline
-        keep = in_time and self._is_reusable(process)
+        keep = in_time and self._is_reusable(process) and not process.unusable
         successor = process.successor
         if successor is not None:
             self._hand_over(process, successor, keep)

@@ -8,6 +8,7 @@ command, or a question of the trainable.
 from __future__ import annotations
 
 import contextvars
+import importlib
 import os
 import queue
 import shutil
@@ -16,7 +17,8 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import dropwhile
 from pathlib import Path
@@ -43,10 +45,13 @@ from syncline.tune.trainable.session import Reported
 from syncline.tune.trainable.trainable import Trainable
 from syncline.tune.trainable.trainable_state import TrialInfo
 from syncline.tune.workers import messages
+from syncline.tune.workers.isolation import ProcessState, forget_classes
 from syncline.tune.workers.messages import Command, Outcome
 
 LEAVE_S = 2 * RESET_LIMIT_S
 """Seconds that local mode waits for a trial that was stopped."""
+BATCH_STEP_S = 0.02
+"""Seconds for which the results of a trial of a batch are collected."""
 TRIAL_THREAD = "syncline-trial"
 _PACKAGE = str(Path(__file__).parents[2])
 
@@ -57,7 +62,7 @@ class TrialRunner:
     """
 
     def __init__(self) -> None:
-        self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
+        self._commands: queue.SimpleQueue[Command | _Batch | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[messages.Resume] = queue.SimpleQueue()
         self._outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -85,11 +90,43 @@ class TrialRunner:
                 daemon=True,
             )
             self._thread.start()
+        if isinstance(command, messages.RunBatch):
+            return self._run_batch(command)
         if isinstance(command, messages.Resume):
             self._answers.put(command)
-        else:
+        elif not isinstance(command, messages.Await):
             self._commands.put(command)
         return self._outcomes.get()
+
+    def _run_batch(self, command: messages.RunBatch) -> messages.BatchRan:
+        """Wait for the trials of a batch; no longer than `within_s`."""
+        batch = _Batch(command)
+        began = latest = time.monotonic()
+        until = began + command.within_s
+        self._commands.put(batch)
+        ended: list[messages.Stepped | messages.Failed] = []
+        while batch.expects(len(ended)):
+            try:
+                outcome = self._outcomes.get(timeout=max(0.0, until - time.monotonic()))
+            except queue.Empty:
+                batch.stop()
+                break
+            if isinstance(outcome, messages.Failed) or (
+                isinstance(outcome, messages.Stepped) and outcome.ended
+            ):
+                ended.append(outcome)
+                latest = time.monotonic()
+            else:  # for `Await`: the trial goes on, or its trainer reserves workers
+                batch.stop()
+                self._outcomes.put(outcome)
+                break
+        return messages.BatchRan(
+            location=_location(),
+            ended=tuple(ended),
+            seconds=latest - began,
+            runs_on=batch.begun > len(ended),
+            unusable=batch.unusable,
+        )
 
     def stack(self) -> str:
         """Return the stack of the trainable's thread."""
@@ -109,12 +146,17 @@ class TrialRunner:
 
     def _work(self, host: _Host) -> None:
         while (command := self._commands.get()) is not None:
-            try:
-                outcome = host.execute(command)
-            except BaseException as error:  # also SystemExit: the controller waits for an outcome
-                outcome = messages.Failed(
-                    error=pack_error(error), text=user_traceback(error).rstrip()
-                )
+            if isinstance(command, _Batch):
+                while (start := command.next()) is not None:
+                    outcome = _outcome_of(lambda start=start: host.run_to_end(start))
+                    if not isinstance(outcome, messages.Stepped) or outcome.ended:
+                        command.unusable = host.clean_up()
+                        if command.unusable:
+                            command.stop()
+                    flush_output()
+                    self._outcomes.put(outcome)
+                continue
+            outcome = _outcome_of(lambda command=command: host.execute(command))
             flush_output()
             self._outcomes.put(outcome)
         host.leave()
@@ -127,6 +169,53 @@ class TrialRunner:
         self._answers.get()
 
 
+def _outcome_of(run: Callable[[], Outcome]) -> Outcome:
+    try:
+        return run()
+    except BaseException as error:  # also SystemExit: the controller waits for an outcome
+        return messages.Failed(error=pack_error(error), text=user_traceback(error).rstrip())
+
+
+def _location() -> str:
+    return f"{ensure_engine().node_address()}:{os.getpid()}"
+
+
+class _Batch:
+    """The trials of a `RunBatch`: those that have begun, and whether further ones may begin.
+    Thread-safe.
+    """
+
+    def __init__(self, command: messages.RunBatch) -> None:
+        self._lock = threading.Lock()
+        self._starts = command.starts
+        self._until = time.monotonic() + command.within_s
+        self._stopped = False
+        self.begun = 0
+        """Number of trials that have begun."""
+        self.unusable = ""
+        """Reason why the process must not run another trial."""
+
+    def next(self) -> messages.Start | None:
+        """Begin the next trial; return None if no further one may begin."""
+        with self._lock:
+            is_over = self._stopped or self.begun == len(self._starts)
+            if is_over or (self.begun and time.monotonic() >= self._until):
+                self._stopped = True
+                return None
+            self.begun += 1
+            return self._starts[self.begun - 1]
+
+    def stop(self) -> None:
+        """Begin no further trial."""
+        with self._lock:
+            self._stopped = True
+
+    def expects(self, ended: int) -> bool:
+        """Return True if a trial runs or may begin, besides `ended` ones."""
+        with self._lock:
+            return ended < (self.begun if self._stopped else len(self._starts))
+
+
 class _Host:
     """The trainable of a trial, with its directory and output files."""
 
@@ -136,6 +225,27 @@ class _Host:
         self._info: TrialInfo | None = None
         self._deferred_error: BaseException | None = None
         self._stop_capture: list[Callable[[], None]] = []
+        self._process_state: ProcessState | None = None
+
+    def run_to_end(self, start: messages.Start) -> Outcome:
+        """Run a function for a short time; return its end, or the results so far."""
+        self.execute(start)
+        return self._step(messages.Step(checkpoint_index=0, batch_s=BATCH_STEP_S))
+
+    def clean_up(self) -> str:
+        """Clean up after a trial. Return the reason why the process must not run another one; ""
+        if it may.
+        """
+        trainable = self._trainable
+        if trainable is not None:
+            trainable.stop()
+        if self._process_state is None:
+            return ""
+        if isinstance(trainable, FunctionTrainable) and not trainable.wait_ended():
+            return f"its function did not end within {RESET_LIMIT_S:g} s"
+        self._stop_capturing()
+        self._trainable = self._deferred_error = trainable = None
+        return self._process_state.restore()
 
     def execute(self, command: Command) -> Outcome:
         if isinstance(command, messages.Step):
@@ -143,17 +253,26 @@ class _Host:
         if isinstance(command, messages.Save):
             return messages.Saved(checkpoint=self._save(command.checkpoint_index))
         if isinstance(command, messages.Start):
+            if command.isolated and self._process_state is None:
+                self._process_state = ProcessState(lambda: self._load_modules(command.imports))
             info = self._enter(command)
             if self._trainable is None:
+                if command.isolated:
+                    forget_classes()
                 kind = deserialized(self._serialized)
                 self._trainable = kind(dict(command.config), info=info)
             elif not self._trainable.reset(dict(command.config), info=info):
                 return messages.ResetRefused()
             return self._restored(command)
         assert isinstance(command, messages.Stop), command
-        if self._trainable is not None:
-            self._trainable.stop()
-        return messages.Stopped()
+        return messages.Stopped(unusable=self.clean_up())
+
+    def _load_modules(self, imports: Sequence[str]) -> None:
+        """Load the modules of the program that trials use."""
+        deserialized(self._serialized)
+        for name in imports:
+            with suppress(Exception):  # raised again where a trial imports it
+                importlib.import_module(name)
 
     def leave(self) -> None:
         """End a function that waits in `report`, and stop capturing output."""
@@ -183,7 +302,8 @@ class _Host:
             if self._storage.local
             else str(ensure_engine().session_directory / "trials" / start.info.trial_id)
         )
-        os.makedirs(directory, exist_ok=True)
+        if not os.path.isdir(directory):
+            os.makedirs(directory, exist_ok=True)
         if start.in_trial_directory:
             os.chdir(directory)
         self._stop_capturing()  # the end of the previous trial's output has its own label
@@ -216,7 +336,7 @@ class _Host:
                 with start.checkpoint.as_directory() as directory:
                     self._current.restore(directory)
             self._current.continue_from(start.progress)
-        return messages.Started(location=f"{ensure_engine().node_address()}:{os.getpid()}")
+        return messages.Started(location=_location())
 
     def _step(self, command: messages.Step) -> messages.Stepped:
         """Return the next result, and the following ones within the batch."""
