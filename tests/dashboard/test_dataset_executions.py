@@ -300,3 +300,21 @@ def test_a_line_right_after_another_one_makes_no_peak():
         sample(time=1004.001, wall_s=4.001, rows=400, ended="finished"),
     )
     assert shown.rate_curves["delivered"] == ((1004.0,), (2.5,))
+
+
+def test_headroom_relates_the_time_of_all_tasks_to_the_time_of_the_program():
+    operators = [{"rows": 400, "wall_s": 1.0}, {"rows": 400, "wall_s": 3.0}]
+    shown = viewed(
+        beginning(),
+        sample(wall_s=9.0, program_waited_s=1.0, slots=2.0, operators=operators, ended="finished"),
+    )
+    # 8 s without waiting, against 4 s of tasks on two slots.
+    assert shown.headroom == 4.0
+
+
+@pytest.mark.parametrize(
+    "more", [{"slots": 0}, {"operators": [{"rows": 400}]}, {"rows": 0}, {"wall_s": 0.1}]
+)
+def test_headroom_is_unknown_without_tasks_slots_rows_or_time(more):
+    shown = viewed(beginning(), sample(**{"slots": 2.0, "ended": "finished", **more}))
+    assert shown.headroom is None

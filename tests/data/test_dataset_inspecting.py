@@ -131,3 +131,21 @@ def test_explain_prints_the_plan(mapped: Dataset, capsys: pytest.CaptureFixture[
     assert "Limit(3)" in printed
     assert "MapBatches(<lambda>)" in printed
     assert "ReadRange" in printed
+
+
+def test_headroom_names_the_limiting_operator_and_keeps_the_epoch(calls):
+    ds = numbers(1000, override_num_blocks=4).map_batches(calls)
+    ds.materialize()
+    before = ds._query.observations.executions
+    found = ds.headroom(1.0, duration_s=60.0)
+    assert (calls.rows, found.rows) == (2000, 1000)
+    assert "Calls" in str(found.operator)
+    assert found.ratio == found.rows_per_s > 1.0
+    assert ds._query.observations.executions == before == 1
+
+
+def test_headroom_checks_its_arguments_before_it_runs(calls):
+    ds = numbers(10).map_batches(calls)
+    with pytest.raises(ValueError, match="above 0"):
+        ds.headroom(0)
+    assert calls.rows == 0

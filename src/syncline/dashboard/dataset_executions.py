@@ -20,6 +20,7 @@ from syncline.dashboard.operator_views import (
     amount,
     count,
     find_bottleneck,
+    headroom,
     moment,
     operator_views,
     plan_of,
@@ -91,6 +92,8 @@ class ExecutionView:
     """Current rate while running, average afterwards."""
     waited_share: float | None = None
     """Share of time that the program waited for rows."""
+    headroom: float | None = None
+    """Times that the operators could deliver rows faster than the program consumes them."""
     held_bytes: int = 0
     """Bytes of existing blocks."""
     peak_bytes: int = 0
@@ -118,6 +121,7 @@ class _Sample:
     budget_bytes: int
     held_bytes: int
     peak_bytes: int
+    slots: float
     operators: tuple[OperatorSample, ...]
 
     @classmethod
@@ -132,6 +136,7 @@ class _Sample:
             budget_bytes=count(line.get("budget_bytes")),
             held_bytes=count(line.get("held_bytes")),
             peak_bytes=count(line.get("peak_bytes")),
+            slots=amount(line.get("slots")),
             operators=tuple(OperatorSample.of(each) for each in listed),
         )
 
@@ -311,6 +316,9 @@ def _shown(whole: ExecutionView, each: _Pass, state: PassState) -> ExecutionView
         if span_s > 0
         else None,
         waited_share=waited_share,
+        headroom=headroom(operators, last.slots, span_s, waited_s)
+        if span_s >= _TELLING_S and last.rows > (before.rows if before else 0)
+        else None,
         held_bytes=last.held_bytes,
         peak_bytes=last.peak_bytes,
         budget_bytes=last.budget_bytes,

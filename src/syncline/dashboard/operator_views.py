@@ -313,6 +313,27 @@ def find_bottleneck(
     return busiest.number, f"{said}{part}."
 
 
+def headroom(
+    operators: Sequence[OperatorView], slots: float, span_s: float, waited_s: float
+) -> float | None:
+    """Estimate how many times faster the operators could deliver rows than the program consumes
+    them; None if their tasks took no time.
+
+    With every slot busy the rows would take the time of all tasks / slots. The program alone would
+    take the time in which it did not wait.
+
+    Args:
+        operators: Operators of a pass.
+        slots: Tasks that may run at a time.
+        span_s: Seconds of the recent time.
+        waited_s: Part of it in which the program waited for rows.
+    """
+    work_s = sum(each.work_s for each in operators)
+    if work_s <= 0 or slots <= 0:
+        return None
+    return max(0.0, span_s - waited_s) * slots / work_s
+
+
 def _state(sample: OperatorSample, is_over: bool) -> OperatorState:
     if sample.ended:
         return "finished"

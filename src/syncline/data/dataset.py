@@ -9,7 +9,6 @@ and other libraries) and `iterator` (loops).
 from __future__ import annotations
 
 import copy
-import html
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, wraps
@@ -37,10 +36,12 @@ from syncline.data.columnar.columns import Scalar
 from syncline.data.columnar.datatype import DataType
 from syncline.data.columnar.expressions import Expr, UnnestExpr
 from syncline.data.columnar.kernels.join import JoinType
+from syncline.data.columnar.preview import Preview
 from syncline.data.columnar.schemas import Schema
 from syncline.data.context import DataContext, ExecutionOptions
 from syncline.data.execute import block_store, dataset_splits
 from syncline.data.execute.execution_journal import RecordTarget
+from syncline.data.execute.headroom import Headroom, check_rate, measure
 from syncline.data.execute.query import Query
 from syncline.data.grouped_data import GroupedData
 from syncline.data.io import conversion, write_job
@@ -1299,6 +1300,28 @@ class Dataset:
         stats = self._query.observations.stats
         return "" if stats is None else stats()
 
+    def headroom(self, consumer_rate: float, *, duration_s: float = 5.0) -> Headroom:
+        """Measure how many times faster the pipeline delivers rows than a program consumes them.
+
+        Runs the pipeline until about `duration_s` seconds after its first block, with a consumer
+        that only counts rows. Call it while no training uses the CPUs.
+
+        Args:
+            consumer_rate: Rows per second that the program consumes: rows of a batch / seconds of a
+                step, times the number of workers.
+            duration_s: Seconds to measure.
+
+        Returns:
+            The ratio, both rates, and the operator that limits the pipeline.
+
+        Raises:
+            TypeError: `consumer_rate` is no number.
+            ValueError: `consumer_rate` is not above 0, or the dataset has no rows.
+        """
+        rate = check_rate(consumer_rate)
+        with self._query.execution(self._node) as execution:
+            return measure(execution, rate, duration_s)
+
     def explain(self) -> None:
         """Print the plan as written and as executed."""
         print(explain.text(self._node, self.context))
@@ -1375,11 +1398,36 @@ class Dataset:
         )
 
     def __repr__(self) -> str:
-        shape = self._query.shape(type(self).__name__)
-        return shape if isinstance(self._node, Held) else f"{explain.tree(self._node)}\n{shape}"
+        return self._preview().text()
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(repr(self))}</pre>"
+        return self._preview().html()
+
+    def _preview(self) -> Preview:
+        """Return what is known without an execution."""
+        schema = self._query.known_schema()
+        head, tail = self._query.rows_at_hand()
+        if schema is None and head is not None:
+            schema = head.schema
+        if isinstance(self._node, Held):
+            note = ""
+        elif schema is None:
+            note = (
+                f"({explain.chain(self._node)}: take() or schema() computes rows and tells the "
+                "columns)"
+            )
+        elif head is None:
+            note = "(nothing is computed yet: take() computes rows, explain() prints the plan)"
+        else:
+            note = "(the first rows, as take() returned them; explain() prints the plan)"
+        return Preview(
+            num_rows=self._query.known_rows(),
+            schema=schema,
+            head=head,
+            tail=tail,
+            name=self.name,
+            note=note,
+        )
 
     def __getstate__(self) -> Arguments:
         return {"_node": self._node, "_context": self.context, "_name": self.name}

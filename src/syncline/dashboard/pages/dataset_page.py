@@ -29,6 +29,8 @@ _FACTS = {
     "Rows/s": "Current rate while running, average afterwards",
     "Time": "Time since the start",
     "Program wait": "Share of time that the program waited for rows",
+    "Headroom": "How many times faster the operators could deliver rows than the program takes "
+    "them, estimated from the time of their tasks; below 1 the program waits",
     "Memory in use": "Blocks that count against the budget; without data of sorts and shuffles",
     "Peak memory": "Maximum of all samples",
     "Budget": "Maximum for blocks: execution_options.resource_limits.object_store_memory",
@@ -232,6 +234,7 @@ class ExecutionPanel:
                 "Rows/s": widgets.number(rows_per_s),
                 "Time": widgets.duration(shown.wall_s),
                 "Program wait": widgets.percent(shown.waited_share),
+                "Headroom": "" if shown.headroom is None else f"{shown.headroom:.2g}x",
                 "Memory in use": widgets.size(shown.held_bytes),
                 "Peak memory": widgets.size(shown.peak_bytes),
                 "Budget": widgets.size(shown.budget_bytes),

@@ -18,6 +18,7 @@ Files, in the order in which data flows through them:
     task_run.py            one running task, block by block
     steps/                 heads and steps of chains
     stats.py               time and rows per operator
+    headroom.py            rate of a pipeline relative to that of its consumer
     progress_display.py    progress lines on a terminal
     execution_recorder.py  what is recorded of an execution, and when
     execution_journal.py   the files that hold the records

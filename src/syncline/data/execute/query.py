@@ -21,6 +21,13 @@ from syncline.data.execute.execution import Execution, start_execution
 from syncline.data.execute.execution_journal import RecordTarget
 from syncline.data.plan import properties
 from syncline.data.plan.nodes import Aggregate, Held, HeldBlock, Limit, Node
+from syncline.exceptions import SynclineError
+
+# Rows that are shown at each end of a dataset; of a block that may be fetched from another machine,
+# and of rows that are kept, at most so many bytes.
+_PREVIEW_ROWS = 5
+_PREVIEW_BLOCK_BYTES = 256 * 1024**2
+_PREVIEW_ROWS_BYTES = 1024**2
 
 
 @dataclass(kw_only=True)
@@ -34,6 +41,8 @@ class Observations:
     size_bytes: int | None = None
     executions: int = 0
     """Number of complete executions: the epoch of the next one, which reseeds shuffles."""
+    first_rows: pa.Table | None = None
+    """First rows of an earlier execution, for people to look at."""
     stats: Callable[[], str] | None = None
     """Renders the statistics of the last execution."""
 
@@ -79,7 +88,8 @@ class Query:
             yield execution
         finally:
             execution.close()
-            self.observations.executions = epoch + (node is None)
+            if node is None:
+                self.observations.executions = epoch + 1
             self.observations.stats = execution.stats().to_string
 
     def tables(self, node: Node | None = None) -> Iterator[pa.Table]:
@@ -113,7 +123,16 @@ class Query:
 
     def first(self, limit: int) -> list[pa.Table]:
         """Return the first `limit` rows."""
-        return list(self.tables(Limit(input=self.node, limit=limit))) if limit else []
+        if not limit:
+            return []
+        tables = list(self.tables(Limit(input=self.node, limit=limit)))
+        for table in tables:
+            if table.num_rows:
+                shown = blocks.compact(table.slice(0, _PREVIEW_ROWS))
+                if blocks.size_bytes(shown) <= _PREVIEW_ROWS_BYTES:
+                    self.observations.first_rows = shown
+                break
+        return tables
 
     def first_block(self, limit: int) -> pa.Table:
         """Return the first `limit` rows as one table. Raise ValueError if there are none."""
@@ -172,13 +191,24 @@ class Query:
                 self.observations.size_bytes = sum(block.size_bytes for block in execution)
         return self.observations.size_bytes
 
-    def shape(self, class_name: str) -> str:
-        """Return a line with the number of rows and the columns, as far as they are known."""
-        rows, schema = self.known_rows(), self.known_schema()
-        columns = (
-            "?"
-            if schema is None
-            else "{" + ", ".join(f"{field.name}: {field.type}" for field in schema) + "}"
-        )
-        name = "" if self.name is None else f"name={self.name}, "
-        return f"{class_name}({name}num_rows={'?' if rows is None else rows}, schema={columns})"
+    def rows_at_hand(self) -> tuple[pa.Table | None, pa.Table | None]:
+        """Return first rows, and last rows if there are more, without an execution: those of a
+        materialized dataset, or the first ones of an earlier execution.
+        """
+        if not isinstance(self.node, Held):
+            return self.observations.first_rows, None
+        held = [block for block in self.node.blocks if block.num_rows]
+        if not held or max(held[0].size_bytes, held[-1].size_bytes) > _PREVIEW_BLOCK_BYTES:
+            return None, None
+        try:
+            first, last = block_store.table_of(held[0]), block_store.table_of(held[-1])
+        except SynclineError:  # a lost block must not keep a dataset from being printed
+            return None, None
+        if sum(block.num_rows for block in held) <= 2 * _PREVIEW_ROWS:
+            return (first, None) if len(held) == 1 else (_together(held), None)
+        count = min(_PREVIEW_ROWS, last.num_rows)
+        return first.slice(0, _PREVIEW_ROWS), last.slice(last.num_rows - count)
+
+
+def _together(held: list[HeldBlock]) -> pa.Table:
+    return blocks.concat([block_store.table_of(block) for block in held])
