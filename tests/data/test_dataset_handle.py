@@ -59,7 +59,7 @@ def test_names_are_for_people() -> None:
     assert ds.name is None
     ds.set_name("three")
     assert ds.name == "three"
-    assert "name=three" in repr(ds)
+    assert repr(ds).startswith("name: three\nshape: (3, 1)")
     assert ds.materialize().name == "three"
 
 
@@ -84,20 +84,54 @@ def test_a_dataset_is_no_sequence_but_true() -> None:
     assert ds
 
 
-def test_repr_shows_operators_and_shape_and_runs_nothing() -> None:
+def test_repr_shows_what_is_known_and_runs_nothing() -> None:
     def never(row: object) -> object:
         raise AssertionError("this must not run")
 
     ds = numbers(3).map(never).limit(2)
     assert repr(ds).splitlines() == [
-        "Limit(2)",
-        "+- Map(never)",
-        "   +- ReadRange",
-        "Dataset(num_rows=2, schema=?)",
+        "shape: (2, ?)",
+        "(ReadRange -> Map(never) -> Limit(2): take() or schema() computes rows and tells the "
+        "columns)",
     ]
     assert "Map(never)" in ds._repr_html_()
-    assert repr(numbers(3)).splitlines()[-1] == "Dataset(num_rows=3, schema={id: int64})"
-    assert repr(from_items([{"a": 1}])) == "MaterializedDataset(num_rows=1, schema={a: int64})"
+    assert repr(numbers(3)).splitlines() == [
+        "shape: (3, 1)",
+        "┌───────┐",
+        "│ id    │",
+        "│ ---   │",
+        "│ int64 │",
+        "└───────┘",
+        "(nothing is computed yet: take() computes rows, explain() prints the plan)",
+    ]
+
+
+def test_repr_of_materialized_rows_shows_both_ends() -> None:
+    lines = repr(numbers(1234, override_num_blocks=3).materialize()).splitlines()
+    assert lines[0] == "shape: (1_234, 1)"
+    assert [line.strip("│ ") for line in lines[6:-1]] == [
+        *"01234",
+        "…",
+        *(str(number) for number in range(1229, 1234)),
+    ]
+    few = repr(numbers(7, override_num_blocks=3).materialize()).splitlines()
+    assert [line.strip("│ ") for line in few[6:-1]] == list("0123456")
+    assert repr(from_items([])).splitlines() == ["shape: (0, ?)"]
+    assert "null" in from_items([{"a": None}])._repr_html_()
+
+
+def test_repr_shows_the_rows_that_take_returned() -> None:
+    ds = numbers(3).map(lambda row: {"double": row["id"] * 2})
+    ds.take(2)
+    assert [line.strip("│ ") for line in repr(ds).splitlines()[2:-2]] == [
+        "double",
+        "---",
+        "int64",
+        "╞════════╡",
+        "0",
+        "2",
+    ]
+    assert "take() returned" in repr(ds)
 
 
 def test_only_materialized_datasets_know_their_blocks() -> None:

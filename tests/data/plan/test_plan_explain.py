@@ -27,18 +27,9 @@ def add(row: object) -> object:
     return row
 
 
-def test_tree_shows_operators_above_their_inputs() -> None:
+def test_chain_names_the_operators_from_the_source_to_the_result() -> None:
     plan = n.Limit(input=n.Zip(parts=(mapped(numbers(), add), sorted_by(numbers(), "id"))), limit=5)
-    assert explain.tree(plan) == "\n".join(
-        [
-            "Limit(5)",
-            "+- Zip",
-            "   +- Map(add)",
-            "      +- ReadRange",
-            "   +- Sort",
-            "      +- ReadRange",
-        ]
-    )
+    assert explain.chain(plan) == "ReadRange -> Map(add) -> Zip -> Limit(5)"
 
 
 def test_text_shows_plan_optimized_plan_and_stages(tmp_path: Path) -> None:

@@ -5,5 +5,5 @@ Files, from the bottom up: `tensors` (ndarrays and objects as Arrow columns), `c
 Python values, ndarrays, Arrow), `datatype` (types as programs name them), `schemas` (promotion of
 types), `frames` (pandas), `block` (rows and batches to tables and back), `kernels/` (sort,
 partition, group, join), `expressions/` (computations on columns as data), `aggregate/`
-(aggregators).
+(aggregators), `preview` (columns and rows as a table for people).
 """

@@ -78,9 +78,13 @@ def executed(node: Node, stages: Sequence[Stage]) -> str:
     )
 
 
-def tree(node: Node) -> str:
-    """Return the operators as a tree, each above its inputs."""
-    return _tree(node, lambda each: each.name, lambda each: each.inputs)
+def chain(node: Node) -> str:
+    """Return the operators in one line, from the first source to the result."""
+    names = [node.name]
+    while node.inputs:
+        node = node.inputs[0]
+        names.append(node.name)
+    return " -> ".join(reversed(names))
 
 
 def stage_tree(stages: Sequence[Stage]) -> str:

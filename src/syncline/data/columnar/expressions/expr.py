@@ -127,6 +127,14 @@ class Expr(ExprMethods, ABC):
     def _text(self) -> tuple[str, int]:
         """Return the notation and its strength."""
 
+    def _heading(self) -> str:
+        """Return the line of a node that has children in the tree that `print` shows."""
+        return type(self).__name__.removesuffix("Expr").lower()
+
+    def _roles(self) -> tuple[str, ...]:
+        """Return a word for each child in that tree; none if their order says enough."""
+        return ()
+
     # -- questions of plans
 
     def evaluate(
@@ -235,6 +243,22 @@ class Expr(ExprMethods, ABC):
 
     def __repr__(self) -> str:
         return self._text()[0]
+
+    def __str__(self) -> str:
+        return "\n".join(self._tree())
+
+    def _tree(self) -> list[str]:
+        """Return the lines of the tree: each node above its children."""
+        if not self.children:
+            return [repr(self)]
+        lines = [self._heading()]
+        roles = self._roles() or ("",) * len(self.children)
+        for number, (child, role) in enumerate(zip(self.children, roles, strict=True), 1):
+            last = number == len(self.children)
+            first, *rest = child._tree()
+            lines.append(f"{'└──' if last else '├──'} {f'{role}: ' if role else ''}{first}")
+            lines += [f"{'    ' if last else '│   '}{line}" for line in rest]
+        return lines
 
     # -- mistakes
 
@@ -421,6 +445,12 @@ class BinaryExpr(Expr):
             left = _within(self.left, 2)  # Python would read a < b < c as a chain
         return f"{left} {written.symbol} {right}", written.strength
 
+    def _heading(self) -> str:
+        return OPERATORS[self.op].symbol
+
+    def _roles(self) -> tuple[str, ...]:
+        return ("left", "right")
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class UnaryExpr(Expr):
@@ -448,6 +478,9 @@ class UnaryExpr(Expr):
         return (
             f"~{operand}" if self.op is Operation.NOT else f"{operand}.{written.symbol}()"
         ), written.strength
+
+    def _heading(self) -> str:
+        return OPERATORS[self.op].symbol
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -490,6 +523,10 @@ class FunctionExpr(Expr):
         options = [f"{name}={value!r}" for name, value in self.options.items()]
         return f"{self.function}({', '.join([*map(repr, self.arguments), *options])})", ATOM
 
+    def _heading(self) -> str:
+        options = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
+        return f"{self.function}({options})" if options else self.function
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CastExpr(Expr):
@@ -512,6 +549,9 @@ class CastExpr(Expr):
 
     def _text(self) -> tuple[str, int]:
         return f"{_within(self.operand, ATOM - 1)}.cast({self.target})", ATOM - 1
+
+    def _heading(self) -> str:
+        return f"cast({self.target})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -540,6 +580,9 @@ class AliasExpr(Expr):
 
     def _text(self) -> tuple[str, int]:
         return f"{_within(self.expr, ATOM - 1)}.alias({self.alias_name!r})", ATOM - 1
+
+    def _heading(self) -> str:
+        return f"alias({self.alias_name!r})"
 
 
 def to_expr(value: object) -> Expr:

@@ -7,6 +7,7 @@ a seed to expressions without one (`seeded`).
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import logging
 import os
@@ -21,7 +22,6 @@ from syncline.data.columnar.columns import is_text
 from syncline.data.columnar.datatype import DataType
 from syncline.data.columnar.expressions.expr import ColumnExpr, EvaluationContext, Expr
 from syncline.data.columnar.expressions.operations import ATOM, Value, Values, one_chunk
-from syncline.data.columnar.kernels import keys
 from syncline.data.io import filesystem as filesystems
 
 logger = logging.getLogger(__name__)
@@ -150,15 +150,17 @@ class DrawBesides(Expr):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HashShare(Expr):
-    """A number in [0, 1) that depends on the value only: the same in every process, and evenly
-    distributed over different values.
+    """A number in [0, 1) that depends on the text of the value only: the same in every process and
+    in Ray Data, and evenly distributed over different values.
     """
 
     value: Expr
 
     def _compute(self, values: Values, table: pa.Table, context: EvaluationContext) -> Value:
-        hashes = keys.row_hashes(pa.table({"value": values[0]}), ["value"])
-        return pa.array(hashes / 2.0**64)
+        column = one_chunk(values[0])
+        texts = (str(value).encode() for value in column.to_numpy(zero_copy_only=False))
+        digests = b"".join(hashlib.blake2b(text, digest_size=8).digest() for text in texts)
+        return pa.array(np.frombuffer(digests, ">u8") / 2.0**64)
 
     def _text(self) -> tuple[str, int]:
         return f"hash_share({self.value!r})", ATOM

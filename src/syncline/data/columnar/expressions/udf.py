@@ -144,6 +144,12 @@ class UDFExpr(Expr):
         named = [f"{name}={value!r}" for name, value in self.kwargs.items()]
         return f"{self.fn.__name__}({', '.join([*map(repr, self.args), *named])})", ATOM
 
+    def _heading(self) -> str:
+        return f"{self.fn.__name__}()"
+
+    def _roles(self) -> tuple[str, ...]:
+        return ("",) * len(self.args) + tuple(self.kwargs)
+
 
 def udf(return_dtype: DataType | pa.DataType) -> Callable[[Function], Function]:
     """Return a decorator that makes a function on columns, or a class with `__call__`, usable in
