@@ -58,6 +58,7 @@ from syncline.data.read import (
     read_videos,
     read_webdataset,
 )
+from syncline.data.read_shards import read_litdata, read_mds
 from syncline.data.read_tables import read_delta, read_iceberg, read_kafka, read_mongo, read_zarr
 
 # Older names.
@@ -123,6 +124,8 @@ __all__ = [
     "read_json",
     "read_kafka",
     "read_lance",
+    "read_litdata",
+    "read_mds",
     "read_mongo",
     "read_numpy",
     "read_orc",

@@ -29,14 +29,18 @@ def load_pandas() -> ModuleType:
 
 def is_frame(value: object) -> TypeIs[pd.DataFrame]:
     """Return True for a DataFrame, without importing pandas."""
-    pandas = sys.modules.get("pandas")
-    return pandas is not None and isinstance(value, pandas.DataFrame)
+    return _is_of("DataFrame", value)
 
 
 def is_series(value: object) -> TypeIs[Series]:
     """Return True for a Series."""
-    pandas = sys.modules.get("pandas")
-    return pandas is not None and isinstance(value, pandas.Series)
+    return _is_of("Series", value)
+
+
+def _is_of(kind: str, value: object) -> bool:
+    # While another thread imports pandas, the module has no classes yet.
+    found = getattr(sys.modules.get("pandas"), kind, None)
+    return found is not None and isinstance(value, found)
 
 
 def from_frame(frame: pd.DataFrame) -> pa.Table:

@@ -8,7 +8,7 @@ The prepared loader is a copy of the program's loader in which only the samplers
 from __future__ import annotations
 
 from copy import copy
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, IterDataPipe
@@ -83,7 +83,7 @@ def prepare_data_loader(
     if isinstance(data_loader, PreparedDataLoader):
         return data_loader
     if is_accelerate(data_loader):
-        return _prepare_accelerate(data_loader, session)
+        return cast("DataLoader[T]", _prepare_accelerate(data_loader, session))
     device = get_device() if move_to_device else torch.device("cpu")
     world_size = (
         session.world_size

@@ -49,7 +49,7 @@ class StreamBatch:
 
     def pin_memory(self) -> StreamBatch:
         """Return the batch in pinned memory; called by torch."""
-        return replace(self, batch=pin_memory(self.batch))
+        return replace(self, batch=pin_memory(self.batch))  # type: ignore[no-untyped-call]
 
 
 class StreamIndex:

@@ -20,6 +20,7 @@ from typing import Any
 from torch.utils.data import get_worker_info
 from torch.utils.data._utils import worker as torch_worker
 
+from syncline import settings
 from syncline.train.torch.stream_parts import Sharing, StreamPart
 
 _RANK, _WORLD_SIZE = "RANK", "WORLD_SIZE"
@@ -123,7 +124,7 @@ def library_of(dataset: object) -> StreamLibrary:
 def in_place_of(part: StreamPart) -> Iterator[None]:
     """Run a block in place of the rank and the loader process that a stream was made for."""
     names = {_RANK: str(part.rank), _WORLD_SIZE: str(part.world_size)}
-    before = {name: os.environ.get(name) for name in names}
+    before = {name: settings.environment(name) for name in names}
     info = torch_worker._worker_info
     os.environ.update(names)
     torch_worker._worker_info = _worker_info(part)
@@ -143,7 +144,12 @@ def is_made_here(part: StreamPart) -> bool:
     info = get_worker_info()
     worker, workers = (0, 0) if info is None else (info.id, info.num_workers)
     place = (str(part.rank), str(part.world_size), part.worker, part.workers)
-    return place == (os.environ.get(_RANK), os.environ.get(_WORLD_SIZE), worker, workers)
+    return place == (
+        settings.environment(_RANK),
+        settings.environment(_WORLD_SIZE),
+        worker,
+        workers,
+    )
 
 
 def _worker_info(part: StreamPart) -> Any:
