@@ -1,6 +1,7 @@
 """Shared keyword arguments: shown in signatures, checked by name."""
 
 import inspect
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,4 +59,6 @@ def test_keywords_of_another_library_pass_where_their_names_are_not_known():
 def test_errors_are_those_of_the_programs_call():
     with pytest.raises(FileNotFoundError) as caught:
         read_text("/there/is/no/such/file")
-    assert caught.traceback[-1].path == Path(__file__)
+    # Python 3.10 also shows the frame of the reader itself.
+    depth = 2 if sys.version_info < (3, 11) else 1
+    assert caught.traceback[-depth].path == Path(__file__)

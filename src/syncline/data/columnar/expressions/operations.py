@@ -207,9 +207,29 @@ def _wrong_side(remainder: Value, divisor: Value) -> Value:
 
 def _logical(kernel: Callable[[Value, Value], Value]) -> Callable[[Value, Value], Value]:
     def combine(left: Value, right: Value) -> Value:
-        return kernel(_as_truth(left), _as_truth(right))
+        return kernel(*_in_equal_chunks(_as_truth(left), _as_truth(right)))
 
     return combine
+
+
+def _in_equal_chunks(left: Value, right: Value) -> tuple[Value, Value]:
+    """Return columns of truth values in chunks of equal lengths.
+
+    pyarrow 22 loses nulls of `and_kleene` and `or_kleene` otherwise; 26 does not.
+    """
+    if len({_chunk_lengths(each) for each in (left, right)} - {None}) < 2:
+        return left, right
+    return _whole(left), _whole(right)
+
+
+def _chunk_lengths(value: Value) -> tuple[int, ...] | None:
+    if isinstance(value, pa.ChunkedArray):
+        return tuple(map(len, value.chunks))
+    return (len(value),) if isinstance(value, pa.Array) else None
+
+
+def _whole(value: Value) -> Value:
+    return value.combine_chunks() if isinstance(value, pa.ChunkedArray) else value
 
 
 def _as_truth(value: Value) -> Value:
