@@ -72,7 +72,7 @@ class Preview:
 
     def html(self) -> str:
         """Return the table for a notebook."""
-        parts = [f"<small>{html.escape(self.title)}</small>"]
+        parts = [_small(self.title)]
         if self.schema is not None and len(self.schema):
             columns = self._columns()
             if len(columns) > _HTML_COLUMNS:
@@ -89,7 +89,7 @@ class Preview:
                 f"<tbody>{body}</tbody></table>"
             )
         if self.note:
-            parts.append(f"<small>{html.escape(self.note)}</small>")
+            parts.append(_small(self.note))
         return f"<div>{''.join(parts)}</div>"
 
     def _columns(self) -> list[list[str]]:
@@ -188,6 +188,10 @@ def _box(columns: list[list[str]], available: int) -> list[str]:
         *([rule("╞", "═", "╪", "╡"), *rows[3:]] if len(rows) > 3 else []),
         rule("└", "─", "┴", "┘"),
     ]
+
+
+def _small(text: str) -> str:
+    return f'<div style="font-size: smaller">{html.escape(text)}</div>'
 
 
 def _width(columns: list[list[str]]) -> int:

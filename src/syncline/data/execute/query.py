@@ -126,13 +126,17 @@ class Query:
         if not limit:
             return []
         tables = list(self.tables(Limit(input=self.node, limit=limit)))
-        for table in tables:
-            if table.num_rows:
-                shown = blocks.compact(table.slice(0, _PREVIEW_ROWS))
-                if blocks.size_bytes(shown) <= _PREVIEW_ROWS_BYTES:
-                    self.observations.first_rows = shown
-                break
+        self._keep_for_preview(tables)
         return tables
+
+    def _keep_for_preview(self, tables: list[pa.Table]) -> None:
+        kept: list[pa.Table] = []
+        for table in tables:
+            left = _PREVIEW_ROWS - sum(each.num_rows for each in kept)
+            if left > 0 and table.num_rows:
+                kept.append(table.slice(0, left))
+        if kept and sum(map(blocks.size_bytes, kept)) <= _PREVIEW_ROWS_BYTES:
+            self.observations.first_rows = blocks.compact(blocks.concat(kept))
 
     def first_block(self, limit: int) -> pa.Table:
         """Return the first `limit` rows as one table. Raise ValueError if there are none."""
