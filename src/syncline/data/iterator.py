@@ -99,6 +99,12 @@ class DataIterator:
         """
         self._before_pass = call
 
+    def before_next_batch(self, call: Callable[[], None]) -> None:
+        """Call `call` on the program's thread when it is done with a batch and requests the next
+        one, or the end of the pass. Not pickled.
+        """
+        self._progress.on_request = call
+
     def iter_rows(self) -> Iterable[Row]:
         """Iterate over the rows as dicts of plain Python values and ndarrays."""
         options = _options(BatchOptions(batch_size=None))

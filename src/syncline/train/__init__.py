@@ -13,7 +13,8 @@ Files and subpackages, in the order in which a run uses them:
   `lightgbm`. `boosting`: shared code of the last two.
 - `session`, `collective`: functions that a training function calls; `metric_values`: checks and
   conversions of reported metrics; `media`: images and histograms among them.
-- `datasets`: dataset shards of the workers; `resume_state`: exact resume.
+- `datasets`: dataset shards of the workers; `resume_state`: exact resume; `snapshots`: the state of
+  training in shared memory.
 - `checkpoint`, `framework_checkpoint`: references to checkpoints; `storage`: commits in the run
   directory.
 - `errors`, `result`: outcome of a run; `console`: display of a run.
@@ -68,6 +69,8 @@ from syncline.train.session import (
     get_preemption_info,
     report,
 )
+from syncline.train.snapshots.config import SnapshotConfig
+from syncline.train.snapshots.functions import get_snapshot, register_state, snapshot
 from syncline.train.trainer import DataParallelTrainer
 
 TRAIN_DATASET_KEY = "train"
@@ -98,6 +101,7 @@ __all__ = [
     "RunConfig",
     "RunStart",
     "ScalingConfig",
+    "SnapshotConfig",
     "SyncConfig",
     "TrainContext",
     "TrainingFailedError",
@@ -113,7 +117,10 @@ __all__ = [
     "get_context",
     "get_dataset_shard",
     "get_preemption_info",
+    "get_snapshot",
+    "register_state",
     "report",
+    "snapshot",
 ]
 
 

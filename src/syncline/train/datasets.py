@@ -131,6 +131,7 @@ def shard(shares: Mapping[str, object], name: str, session: TrainSession) -> Any
         reader = ShareReader(reader_name, share, session)
         readers.add(reader_name, reader)
         share.before_pass(lambda: readers.restore_random(reader))
+        share.before_next_batch(readers.requested)
     elif _is_stateful(share):
         readers.add(reader_name, StatefulReader(reader_name, share, session))
     return share

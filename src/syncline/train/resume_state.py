@@ -13,7 +13,7 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -76,12 +76,24 @@ class Readers:
         rank: This rank.
         world_size: Number of ranks.
         saved: Checkpoint to resume from, read when it is first needed; None to start anew.
+        captured: Returns the result of `capture` in the memory snapshot to resume from, instead of
+            `saved`; None without a snapshot.
     """
 
-    def __init__(self, *, rank: int, world_size: int, saved: Checkpoint | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        rank: int,
+        world_size: int,
+        saved: Checkpoint | None = None,
+        captured: Callable[[], bytes | None] | None = None,
+    ) -> None:
         self._rank = rank
         self._world_size = world_size
         self._checkpoint = saved
+        self._captured = captured
+        self.before_batch: Callable[[], None] | None = None
+        """Called when the program requests a batch from any reader, before it is read."""
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._saved: list[RankStates] | None = None
@@ -127,6 +139,24 @@ class Readers:
         self._has_randomness = True
         if random:
             random_states.restore(random)
+
+    def requested(self) -> None:
+        """Record that the program is done with a batch and requests the next one. Called by every
+        reader before it reads on.
+        """
+        if self.before_batch is not None and self._process == os.getpid():
+            self.before_batch()
+
+    def restore_random_without_reader(self) -> None:
+        """Restore the random states now. A reader in the middle of a pass restores them again."""
+        random = self._pending_random()
+        if not any(each.readers for each in self._load()):
+            self._has_randomness = True
+        if random:
+            random_states.restore(random)
+
+    def __len__(self) -> int:
+        return len(self._readers)
 
     @property
     def is_idle(self) -> bool:
@@ -186,11 +216,13 @@ class Readers:
         """Return the saved states of this rank, or of all ranks if their number has changed."""
         with self._lock:
             if self._saved is None:
-                self._saved = (
-                    []
-                    if self._checkpoint is None
-                    else _load(self._checkpoint, self._rank, self._world_size)
-                )
+                captured = self._captured() if self._captured is not None else None
+                if captured is not None:
+                    self._saved = [_parse(captured)]
+                elif self._checkpoint is not None:
+                    self._saved = _load(self._checkpoint, self._rank, self._world_size)
+                else:
+                    self._saved = []
             return self._saved
 
 
@@ -210,14 +242,7 @@ def read_states(checkpoint: Checkpoint, rank: int) -> RankStates | None:
     if data is None:
         return None
     try:
-        text = json.loads(data)
-        if text["version"] != VERSION:
-            raise ValueError(f"version {text['version']!r}, but this syncline reads {VERSION}")
-        return RankStates(
-            world_size=int(text["world_size"]),
-            readers=dict(text["readers"]),
-            random=dict(text["random"]),
-        )
+        return _parse(data)
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"The resume state of rank {rank} in {path!r} cannot be read "
@@ -225,6 +250,17 @@ def read_states(checkpoint: Checkpoint, rank: int) -> RankStates | None:
             "this checkpoint to continue from an earlier one, or pass `DataConfig(resume=False)` "
             "to restart the epoch."
         ) from error
+
+
+def _parse(data: bytes) -> RankStates:
+    text = json.loads(data)
+    if text["version"] != VERSION:
+        raise ValueError(f"version {text['version']!r}, but this syncline reads {VERSION}")
+    return RankStates(
+        world_size=int(text["world_size"]),
+        readers=dict(text["readers"]),
+        random=dict(text["random"]),
+    )
 
 
 def resume_position(checkpoint: Checkpoint) -> str:

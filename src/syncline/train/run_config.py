@@ -36,6 +36,7 @@ from syncline.train.config import (
     warn_deprecated,
 )
 from syncline.train.result import Result
+from syncline.train.snapshots.config import SnapshotConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +168,9 @@ class RunConfig:
     run always gets the next free name: NAME-2, NAME-3, …
     """
 
+    snapshot: SnapshotConfig | None = None
+    """Automatic memory snapshots; none by default. See `train.snapshot` for snapshots by calls."""
+
     def __post_init__(self) -> None:
         for name in ("sync_config", "stop", "progress_reporter", "log_to_file"):
             if getattr(self, name) is not None:
@@ -177,6 +181,7 @@ class RunConfig:
             ("checkpoint_config", CheckpointConfig),
             ("worker_runtime_env", dict),
             ("logging_config", LoggingConfig),
+            ("snapshot", SnapshotConfig),
         ):
             value = getattr(self, name)
             if value is not None and not isinstance(value, kind):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from syncline.suggestions import did_you_mean
@@ -22,10 +22,12 @@ from syncline.train.checkpoint import (
     ReportedCheckpoint,
 )
 from syncline.train.config import ValidationTaskConfig
+from syncline.train.diagnosis.collective_calls import CollectiveCall
 from syncline.train.errors import PreemptionInfo
 from syncline.train.media import MediaStore
 from syncline.train.metric_values import Metrics
 from syncline.train.resume_state import Readers
+from syncline.train.snapshots.rank_snapshots import RankSnapshots
 from syncline.train.storage.context import StorageContext
 
 UploadFunction = Callable[[Checkpoint, str], Checkpoint]
@@ -95,8 +97,20 @@ class TrainSession(ABC):
     """Functions that return the seconds spent so far in one kind of collective operations."""
     readers: Readers
     """Readers of this worker with their positions."""
+    snapshots: RankSnapshots | None = None
+    """Memory snapshots of this rank; None if the session has none."""
+    next_report: int = 0
+    """Number of the next report of this rank."""
     may_contain_runs: bool = False
     """True if a trainer may run in this process with its own session, as in a trial."""
+
+    def follow_calls(  # noqa: B027 (optional)
+        self, source: Callable[[], Sequence[CollectiveCall]]
+    ) -> None:
+        """Set the function that returns the recent calls of collective operations, oldest first.
+
+        Sessions without a controller ignore it.
+        """
 
     @property
     @abstractmethod

@@ -198,7 +198,7 @@ def test_no_upload_wants_the_files_in_the_run_directory(bench: Bench, source: Ch
     inside.mkdir()
     bench.report(checkpoint=Checkpoint(str(inside)), upload_mode=CheckpointUploadMode.NO_UPLOAD)
     part = bench.part()
-    assert bench.session._next_index == 5  # the call that was refused does not count
+    assert bench.session.next_report == 5  # the call that was refused does not count
     assert (part.dir_name, part.staged) == ("mine", None)
 
 

@@ -277,6 +277,7 @@ class BatchIterable(Generic[Ready, T]):
                     received = self.receive(batch)
                     self.progress.advance(last)
                     yield received
+                    self.progress.requested()
                 self.progress.end(last)
         except (Exception, KeyboardInterrupt) as error:
             shorten(error)
@@ -311,6 +312,7 @@ class RowIterable:
                         rows += 1
                         self.progress.advance(CursorUpdate(rows, restart, total))
                         yield row
+                        self.progress.requested()
                 _check_end(total)
                 self.progress.end(CursorUpdate(rows, restart, total))
         except (Exception, KeyboardInterrupt) as error:

@@ -9,7 +9,7 @@ distributes the remaining rows anew. Not covered: storing cursors.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -346,6 +346,13 @@ class CursorTracker:
         """Number of passes begun."""
         self.meter = WaitMeter()
         """Waiting time of all passes."""
+        self.on_request: Callable[[], None] | None = None
+        """Called on the user's thread when the user is done with a batch and requests the next."""
+
+    def requested(self) -> None:
+        """Record that the user requests the next batch."""
+        if self.on_request is not None:
+            self.on_request()
 
     def begin(self, cursor: Cursor) -> None:
         """Begin a pass at a cursor."""

@@ -21,12 +21,14 @@ from syncline.core.error_frames import unpack_error
 from syncline.core.lifecycle import ensure_engine
 from syncline.core.state_machine import Dispatcher, Timers, on
 from syncline.exceptions import RayError
+from syncline.runs.verdicts import Verdict
 from syncline.train.config import FailureConfig, ScalingConfig
 from syncline.train.console.console_reporter import ConsoleReporter
 from syncline.train.console.display import INTERVAL_S, Display
 from syncline.train.controller import events
 from syncline.train.controller.attempt import FailureBudgets, WorkerFailure
 from syncline.train.controller.callback_runner import CallbackRunner
+from syncline.train.controller.diagnosis import CHECK_S, Diagnosis
 from syncline.train.controller.events import Event, Instruction
 from syncline.train.controller.goodput import GoodputMeter
 from syncline.train.controller.group_starter import GroupStarter
@@ -37,6 +39,7 @@ from syncline.train.controller.transitions import Limits, State
 from syncline.train.controller.validation import ValidationEnded, ValidationRunner
 from syncline.train.result import Result
 from syncline.train.resume_state import resume_position
+from syncline.train.snapshots.directory import Choice
 from syncline.train.storage.context import StorageFullError
 from syncline.train.workers.group import TrainingGroup, WorkerStartError, rank_death
 from syncline.train.workers.messages import (
@@ -44,6 +47,7 @@ from syncline.train.workers.messages import (
     Committed,
     Consumed,
     Failed,
+    RankObserved,
     StreamItem,
     UsageReported,
     WorkerMessage,
@@ -61,6 +65,7 @@ not wait.
 VALIDATION_TIMER = "validation"
 NODES_TIMER = "nodes"
 DISPLAY_TIMER = "display"
+DIAGNOSIS_TIMER = "diagnosis"
 CHECK_NODES_S = 5.0
 """Interval at which a controller on a cluster checks for nodes that are about to be preempted."""
 
@@ -124,6 +129,7 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
         self._draining_validations = False
         self._checkpoint_requests: list[events.SendCheckpoints] = []
         self._goodput = GoodputMeter()
+        self._diagnosis = Diagnosis(self._recorder, self._on_verdict, clock)
         self._console = ConsoleReporter(
             spec,
             self._recorder.storage,
@@ -178,6 +184,7 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
         finally:
             self._validations.stop()
             self._reservation.release()
+            self._starter.snapshots.leave()
         return self._result()
 
     def interrupt(self, reason: str = "") -> None:
@@ -242,6 +249,8 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
                         return ended
                 elif name == NODES_TIMER:
                     self._check_nodes()
+                elif name == DIAGNOSIS_TIMER:
+                    self._check_operations()
                 elif name == DISPLAY_TIMER:
                     self._timers.start(DISPLAY_TIMER, INTERVAL_S)
                     self._console.tick(self._machine.state)
@@ -257,6 +266,9 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
                     exception=unpack_error(message.exception), traceback=message.traceback
                 )
                 self._handle(events.RankFailed(attempt=attempt, rank=rank, failure=failure))
+            elif isinstance(message, RankObserved):
+                if attempt == self._attempt:
+                    self._diagnosis.observed(rank, message)
             elif not isinstance(message, UsageReported):
                 self._handle(events.MessageReceived(attempt=attempt, rank=rank, message=message))
             elif attempt == self._attempt and self._group is not None:
@@ -350,7 +362,17 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
         if instruction.attempt > 1:
             self._recorder.discard_unfinished()
         workers = [vars(worker) for worker in group.workers]
-        self._recorder.begin_attempt(instruction.attempt, instruction.first_index, workers=workers)
+        chosen = self._starter.snapshots.chosen
+        if chosen.step is not None:
+            taken = self._clock() - (time.time() - chosen.taken_at)
+            self._goodput.kept_until(taken)
+        self._recorder.begin_attempt(
+            instruction.attempt,
+            instruction.first_index,
+            last_report=None if chosen.step is None else chosen.next_report - 1,
+            snapshot=chosen.step,
+            workers=workers,
+        )
         self._queue.put(events.GroupStarted(attempt=instruction.attempt))
 
     @on(events.LaunchTraining)
@@ -375,6 +397,17 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
         if attempt == 1:
             self._validations.add_pending()
         self._check_nodes()
+        self._diagnosis.attempt_began(group.workers)
+        self._check_operations()
+
+    def _check_operations(self) -> None:
+        """Look for an operation that does not end, and set the next check."""
+        if self._group is not None:
+            self._timers.start(DIAGNOSIS_TIMER, CHECK_S)
+            self._diagnosis.check()
+
+    def _on_verdict(self, verdict: Verdict) -> None:
+        self._handle(events.VerdictFound(attempt=self._attempt, verdict=verdict))
 
     def _check_nodes(self) -> None:
         """Report nodes of the group that are about to be preempted, and set the next check."""
@@ -470,6 +503,7 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
             self._send(events.Send(rank=None, message=committed))
             if arguments is not None:
                 self._validations.add(report.index, checkpoint, arguments)
+        self._diagnosis.round(report.index, report.metrics)
         self._callbacks.round(report.metrics, checkpoint)
 
     @on(events.SendCheckpoints)
@@ -513,6 +547,7 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
     @on(events.NotifyFailure)
     def _notify_failure(self, instruction: events.NotifyFailure) -> None:
         self._recorder.failed(self._attempt, instruction.failures)
+        self._diagnosis.failed(instruction.failures)
         self._callbacks.failure(
             {rank: failure.exception for rank, failure in instruction.failures.items()}
         )
@@ -520,7 +555,12 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
     @on(events.NotifyRestart)
     def _notify_restart(self, instruction: events.NotifyRestart) -> None:
         self._recorder.check_free_space()
-        self._console.restarting(instruction, self._start)
+        self._starter.snapshots.chosen = Choice()  # that of the failed attempt
+        start = self._start
+        if self._starter.snapshots.exist:
+            newer = "from a newer memory snapshot"
+            start = f"{start}, or {newer}" if start else "from the last memory snapshot"
+        self._console.restarting(instruction, start)
 
     @on(events.NotifyResize)
     def _notify_resize(self, instruction: events.NotifyResize) -> None:
@@ -545,6 +585,9 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
     @property
     def _start(self) -> str:
         """Starting point of the next attempt as text; empty without a checkpoint."""
+        snapshot = self._starter.snapshots.chosen.step
+        if snapshot is not None:
+            return f"from the memory snapshot of step {snapshot}"
         latest = self._recorder.latest
         if latest is None:
             return ""

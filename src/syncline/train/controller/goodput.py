@@ -56,6 +56,10 @@ class GoodputMeter:
         self._ended: float | None = None  # end of the last attempt, until the next begins
         self._restarts_s = 0.0
         self._ranks: dict[int, StepTimes] = {}
+        # Of the last attempt: time from which its work was lost, and what was spent before it.
+        self._lost_from: float | None = None
+        self._last_ranks: dict[int, StepTimes] = {}
+        self._spent_before: dict[str, float] = {}
         # Seconds in earlier attempts, mean of the ranks, only work kept.
         self._spent = dict.fromkeys(PARTS, 0.0)
 
@@ -86,13 +90,30 @@ class GoodputMeter:
         if self._began is None or self._ended is not None:
             return
         self._ended = now
-        counted_until = self._saved if lost else now
-        self._restarts_s += now - counted_until
-        length = now - self._attempt_began
+        self._lost_from = self._saved if lost else None
+        self._last_ranks, self._spent_before = self._ranks, self._spent
+        self._count_until(self._saved if lost else now)
+        self._ranks = {}
+
+    def kept_until(self, moment: float) -> None:
+        """Record that the next attempt starts from a memory snapshot that the last one took at
+        `moment`, so less work is lost.
+        """
+        if self._ended is None or self._lost_from is None:
+            return
+        self._restarts_s -= self._ended - self._lost_from
+        self._ranks, self._spent = self._last_ranks, self._spent_before
+        self._count_until(min(max(moment, self._lost_from), self._ended))
+        self._ranks, self._lost_from = {}, None
+
+    def _count_until(self, counted_until: float) -> None:
+        """Count the work of the attempt that has ended up to a moment, and the rest as lost."""
+        assert self._ended is not None
+        self._restarts_s += self._ended - counted_until
+        length = self._ended - self._attempt_began
         self._spent = self._spent_with(
             (counted_until - self._attempt_began) / length if length else 0.0
         )
-        self._ranks = {}
 
     def goodput(self) -> Goodput | None:
         """Return the goodput after the end of the last attempt; None if there was none."""

@@ -12,6 +12,8 @@ from syncline.core import api
 from syncline.train.backend import Backend, Worker
 from syncline.train.controller.events import StartGroup
 from syncline.train.controller.run_recorder import RunRecorder
+from syncline.train.controller.run_snapshots import RunSnapshots
+from syncline.train.snapshots.config import SnapshotSpec
 from syncline.train.storage.probe import StorageProbe, probe_error, ranks_to_probe
 from syncline.train.workers.group import ActorWorkerGroup, InlineWorkerGroup, TrainingGroup
 from syncline.train.workers.ranks import visible_gpus
@@ -47,6 +49,13 @@ class GroupStarter:
         self._backend: Backend[Any] = spec.backend_config.backend_cls()
         self._shares = _dataset_shares(spec, recorder)
         self._run_token = secrets.token_hex(4)
+        self.snapshots = RunSnapshots(
+            spec,
+            run_path=recorder.storage.experiment_fs_path,
+            started=recorder.started,
+            node_id=node_id,
+        )
+        """Memory snapshots of the run."""
 
     def train_function(self) -> tuple[Any, Any]:
         """Return function and configuration, or references to them: pickled once for all workers.
@@ -80,9 +89,14 @@ class GroupStarter:
         """
         group.start()
         shares = self._shares(group.workers)
+        snapshots = (
+            None
+            if self._local_mode
+            else self.snapshots.choose(group, self._recorder.latest_report)
+        )
         group.prepare(
             [
-                self._worker_spec(group, worker, instruction, shares[worker.rank])
+                self._worker_spec(group, worker, instruction, shares[worker.rank], snapshots)
                 for worker in group.workers
             ]
         )
@@ -93,6 +107,7 @@ class GroupStarter:
     def shut_down(self, group: TrainingGroup) -> None:
         """Shut the backend down after every training function has returned."""
         self._backend.on_shutdown(group, self._spec.backend_config)
+        self.snapshots.remove(group)
 
     @property
     def resumes(self) -> bool:
@@ -105,6 +120,7 @@ class GroupStarter:
         worker: Worker,
         instruction: StartGroup,
         shares: Mapping[str, object],
+        snapshots: SnapshotSpec | None,
     ) -> WorkerSpec:
         spec, storage = self._spec, self._recorder.storage
         # On a remote filesystem, logs are collected on this node before their upload.
@@ -128,6 +144,7 @@ class GroupStarter:
             has_validation=spec.validation_config is not None,
             score_attribute=self._recorder.manager.unused_score_attribute,
             resumes=self.resumes,
+            snapshots=snapshots,
             hang_limit_s=min(
                 spec.backend_config.collective_timeout_s, settings.train_collective_timeout_s()
             ),

@@ -52,6 +52,7 @@ from syncline.train.controller.event_stream import (
 from syncline.train.controller.live_actions import LiveError
 from syncline.train.errors import ControllerError, TrainingFailedError
 from syncline.train.result import Result
+from syncline.train.snapshots.code_version import code_version
 from syncline.train.storage.context import ArrowFiles, StorageContext
 from syncline.train.workers.spec import RunSpec, SerializedValue, serialize
 
@@ -259,6 +260,9 @@ def _serialized_spec(spec: RunSpec) -> SerializedValue:
         train_config=serialize(spec.train_config, "`train_loop_config`"),
         datasets=serialize(spec.datasets, "`datasets`") if spec.datasets else {},
         described=described,
+        code_version=code_version(spec.train_function)
+        if callable(spec.train_function)
+        else spec.code_version,
     )
     return serialize(packed, "the run's configuration")
 

@@ -14,6 +14,7 @@ remains by the marker or by the list and deletes them.
 from __future__ import annotations
 
 import logging
+import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
@@ -142,15 +143,25 @@ class RunRecorder:
         ]
         self.next_index = max(indices, default=-1) + 1
         """Number of the run's next report."""
+        earlier = list(record.events())
         self.steps = StepCount(
-            (event for event in record.events() if event["event"] == "attempt"), self.next_index
+            (event for event in earlier if event["event"] == "attempt"), self.next_index
         )
+        self.started: float = next(
+            (event["run_started"] for event in earlier if "run_started" in event), time.time()
+        )
+        """Time when the run first started, in seconds since the epoch: identifies the run."""
         self.last_metrics: Metrics | None = None
         """Latest report of rank 0 in this call of `fit()`."""
         self._directory.write_run(
             self.storage.experiment_dir_name, spec.description(), detailed=not is_hosted()
         )
-        self._directory.event("started", continued=self.next_index > 0, next_report=self.next_index)
+        self._directory.event(
+            "started",
+            continued=self.next_index > 0,
+            next_report=self.next_index,
+            run_started=self.started,
+        )
 
     @property
     def latest(self) -> Checkpoint | None:
@@ -178,12 +189,28 @@ class RunRecorder:
                 error=error,
             )
 
-    def begin_attempt(self, number: int, first_report: int, **fields: Any) -> None:
-        """Record the start of an attempt; `first_report` is the number of its first report."""
+    @property
+    def latest_report(self) -> int:
+        """Number of the report of the run's latest checkpoint; -1 without one."""
+        latest = self.manager.latest
+        return -1 if latest is None else latest.index
+
+    def begin_attempt(
+        self, number: int, first_report: int, *, last_report: int | None = None, **fields: Any
+    ) -> None:
+        """Record the start of an attempt.
+
+        Args:
+            number: Number of the attempt.
+            first_report: Number of its first report.
+            last_report: Number of the last report before the state that the attempt starts from;
+                None for that of the latest checkpoint.
+            **fields: Further fields of the event.
+        """
         if self._uploads is not None:
             self._uploads.start()
-        latest = self.manager.latest
-        first_step = self.steps.begin(first_report, latest.index if latest is not None else None)
+        before = self.latest_report if last_report is None else last_report
+        first_step = self.steps.begin(first_report, before if before >= 0 else None)
         self._scalars.restart(first_step)
         self.event(
             "attempt", number=number, first_report=first_report, first_step=first_step, **fields

@@ -49,6 +49,11 @@ def backward(tensor: torch.Tensor) -> None:
     torch.autograd.backward(tensor if scaler is None else scaler.scale(tensor))
 
 
+def scaler_of(session: TrainSession) -> torch.amp.GradScaler | None:
+    """Return the gradient scaler of a session with mixed precision, else None."""
+    return _scalers.get(session)
+
+
 def cast_forward(model: nn.Module, device: torch.device) -> None:
     """Run `model.forward` under autocast if this session uses mixed precision."""
     if _scalers.get(get_session("torch.prepare_model")) is not None:

@@ -17,7 +17,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from syncline.train.session import get_session
-from syncline.train.torch.amp import cast_forward
+from syncline.train.torch.amp import cast_forward, scaler_of
+from syncline.train.torch.automatic_snapshots import follow_model
 from syncline.train.torch.device import get_device
 from syncline.train.torch.fsdp_units import find_units, recompute
 from syncline.train.torch.mesh import (
@@ -101,16 +102,26 @@ def prepare_model(
     device = move_to_device if isinstance(move_to_device, torch.device) else get_device()
     move = move_to_device is not False
     kwargs = dict(parallel_strategy_kwargs or {})
-    if parallel_strategy == "fsdp":
-        return _shard(model, device, kwargs, world_size=session.world_size, move=move)
+    prepared = _prepared(model, device, parallel_strategy, kwargs, session.world_size, move=move)
+    follow_model(prepared, session, scaler_of(session))
+    return prepared
+
+
+def _prepared(
+    model: nn.Module,
+    device: torch.device,
+    strategy: ParallelStrategy | None,
+    kwargs: dict[str, Any],
+    world_size: int,
+    *,
+    move: bool,
+) -> nn.Module:
+    if strategy == "fsdp":
+        return _shard(model, device, kwargs, world_size=world_size, move=move)
     if move:
         model = place(model, device)
     cast_forward(model, device)
-    return (
-        model
-        if parallel_strategy is None
-        else _replicate(model, device, kwargs, session.world_size)
-    )
+    return model if strategy is None else _replicate(model, device, kwargs, world_size)
 
 
 def _replicate(
@@ -146,7 +157,8 @@ def _replicate(
     if device.type == "cuda" and {parameter.device for parameter in model.parameters()} == {device}:
         kwargs = {"device_ids": [device], "output_device": device, **kwargs}
     replica = DistributedDataParallel(model, **kwargs)
-    get_session("torch.prepare_model").communication_meters.append(communication_meter(replica))
+    if device.type != "cpu":  # there, the samples of the training thread show it
+        get_session("torch.prepare_model").communication_meters.append(communication_meter(replica))
     return replica
 
 

@@ -346,6 +346,7 @@ class LoaderIterator(Iterator[T]):
             )
 
     def __next__(self) -> T:
+        self._reader.session.readers.requested()
         began = time.perf_counter()
         try:
             batch = next(self._batches)

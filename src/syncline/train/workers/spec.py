@@ -23,6 +23,7 @@ from syncline.train.backend import BackendConfig, Worker
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import DataConfig, ScalingConfig, ValidationConfig
 from syncline.train.run_config import RunConfig
+from syncline.train.snapshots.config import SnapshotSpec
 from syncline.train.storage.context import StorageContext
 
 if TYPE_CHECKING:
@@ -132,6 +133,8 @@ class RunSpec:
     """The program's settings of datasets, for the workers; None for the defaults."""
     described: Mapping[str, object] | None = None
     """Result of `description`, taken before values were serialized."""
+    code_version: str = "unknown"
+    """Version of a serialized training function; see `snapshots.code_version`."""
 
     def description(self) -> Mapping[str, object]:
         """Return the content of `run.json`."""
@@ -183,5 +186,7 @@ class WorkerSpec:
     """The program's settings of datasets; None for the defaults."""
     shares: Mapping[str, Any] = field(default_factory=dict)
     """Dataset shards of this rank by name, usually `DataIterator` objects."""
+    snapshots: SnapshotSpec | None = None
+    """Memory snapshots; None for none."""
     hang_limit_s: float = math.inf
     """Longest time of this rank in one collective operation, in seconds."""

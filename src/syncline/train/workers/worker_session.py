@@ -8,7 +8,7 @@ import statistics
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import cloudpickle
@@ -21,9 +21,12 @@ from syncline.train.checkpoint import (
     CheckpointUploadMode,
     ReportedCheckpoint,
 )
+from syncline.train.diagnosis.call_log import CallLog
+from syncline.train.diagnosis.collective_calls import CollectiveCall
 from syncline.train.errors import PreemptionInfo
 from syncline.train.resume_state import Readers
 from syncline.train.session import ReportCall, TrainSession, unknown_dataset
+from syncline.train.snapshots.rank_snapshots import RankSnapshots
 from syncline.train.storage.context import StorageContext, checked_name, checkpoint_dir_name
 from syncline.train.workers.messages import (
     BarrierReached,
@@ -109,14 +112,21 @@ class WorkerSession(TrainSession):
         self.use_gpu = spec.use_gpu
         self.local_mode = False
         self.experiment_name = spec.run_name
+        snapshots = self.snapshots = _snapshots(spec, self.barrier)
+        has_positions = snapshots is not None and snapshots.spec.resumes_readers
         self.readers = Readers(
             rank=worker.rank,
             world_size=spec.world_size,
             saved=spec.latest_checkpoint if spec.resumes else None,
+            captured=(lambda: snapshots.resumed_readers if snapshots is not None else None)
+            if has_positions
+            else None,
         )
         self.barrier_s = 0.0
         """Seconds in barriers of `train.collective`."""
         self.communication_meters = [lambda: self.barrier_s]
+        self.call_log = CallLog()
+        """Recent calls of collective operations."""
         self._report_times: deque[float] = deque(maxlen=_REPORT_TIMES)
         self._began = time.perf_counter()
         self.reported_s = 0.0
@@ -127,7 +137,7 @@ class WorkerSession(TrainSession):
         self._forks = _forks
         # Checked with the first checkpoint, which has the metrics of rank 0.
         self._score_attribute = spec.score_attribute if worker.rank == 0 else None
-        self._next_index = spec.first_index
+        self.next_report = spec.first_index
         self._latest = spec.latest_checkpoint
         # If only one rank reports files, it is rank 0. Ranks that report none send their reader
         # states with the metrics, for the checkpoints of the others.
@@ -140,6 +150,9 @@ class WorkerSession(TrainSession):
         self._preemption: PreemptionInfo | None = None
         self._changed = threading.Condition()
         self._uploader = Uploader(self._upload_later, fail)
+
+    def follow_calls(self, source: Callable[[], Sequence[CollectiveCall]]) -> None:
+        self.call_log.source = source
 
     @property
     def storage(self) -> StorageContext:
@@ -187,8 +200,8 @@ class WorkerSession(TrainSession):
             states = None
             if not self._reports_files and not self.readers.is_idle:
                 states = self.readers.capture()
-            index = self._next_index
-            self._next_index = index + 1
+            index = self.next_report
+            self.next_report = index + 1
             now = time.time()
             self._report_times.append(now)
             self._send_buffer.put_batched((index, plain, now, states))
@@ -210,7 +223,7 @@ class WorkerSession(TrainSession):
             metric_values.check_score(plain, self._score_attribute)
             self._score_attribute = None
         faults.reach("train.report")
-        index = self._next_index
+        index = self.next_report
         upload = CheckpointUpload.of(
             call,
             self._spec,
@@ -220,7 +233,7 @@ class WorkerSession(TrainSession):
         )
         part = None if upload.mode is CheckpointUploadMode.ASYNC else upload.run()
         is_unfinished = part is None or self.storage.local  # local files have to reach the disk
-        self._next_index += 1
+        self.next_report += 1
         self._reports_files = True
         with self._changed:
             self._uncommitted.add(index)
@@ -240,6 +253,8 @@ class WorkerSession(TrainSession):
 
     def finish_uploads(self, limit_s: float | None = None) -> None:
         """Wait up to `limit_s` until everything reported is in the run directory."""
+        if self.snapshots is not None and limit_s is None:
+            self.snapshots.finish()
         self._uploader.finish(limit_s)
 
     def _default_name(self, index: int) -> str:
@@ -366,6 +381,21 @@ class WorkerSession(TrainSession):
                 f"forked from the training worker {self._process}. Only the worker is connected to "
                 "the controller: call it in the training function, not in a data loader's worker."
             )
+
+
+def _snapshots(spec: WorkerSpec, agree: Callable[[int], int]) -> RankSnapshots | None:
+    """Return the memory snapshots of a rank, ready for its attempt."""
+    if spec.snapshots is None:
+        return None
+    snapshots = RankSnapshots(
+        spec.snapshots,
+        rank=spec.worker.rank,
+        world_size=spec.world_size,
+        local_world_size=spec.worker.local_world_size,
+        agree=agree,
+    )
+    snapshots.begin()
+    return snapshots
 
 
 def _left_s(deadline: float | None) -> float | None:

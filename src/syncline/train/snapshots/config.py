@@ -1,0 +1,86 @@
+"""`SnapshotConfig`, and the specification of snapshots that each worker gets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from syncline.suggestions import suggest_arguments
+
+KEEP_S = 600.0
+"""Seconds that snapshots remain after the processes of a run have died."""
+
+
+@suggest_arguments
+@dataclass(frozen=True, kw_only=True)
+class SnapshotConfig:
+    """Memory snapshots of a run: `RunConfig(snapshot=SnapshotConfig())`.
+
+    Raises:
+        ValueError, TypeError: A field is invalid.
+    """
+
+    automatic: bool = True
+    """Take snapshots of prepared models and their optimizers without calls of `train.snapshot`.
+    False for training functions that call `train.snapshot` themselves.
+    """
+
+    every_s: float = 0.0
+    """Seconds between automatic snapshots; 0 for a snapshot after every optimizer step."""
+
+    memory_bytes: int | None = None
+    """Bytes of memory for the snapshots of all ranks of a node, which keep two each. None for half
+    of the memory that is available at the first snapshot.
+    """
+
+    keep_s: float = KEEP_S
+    """Seconds that snapshots remain readable after the processes of the run have died."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.automatic, bool):
+            raise TypeError(f"`SnapshotConfig(automatic={self.automatic!r})` is not a bool.")
+        for name in ("every_s", "keep_s"):
+            check_seconds(f"`SnapshotConfig({name}=…)`", getattr(self, name))
+        size = self.memory_bytes
+        if size is not None and (isinstance(size, bool) or not isinstance(size, int)):
+            raise TypeError(f"`SnapshotConfig(memory_bytes={size!r})` is not a number of bytes.")
+        if size is not None and size <= 0:
+            raise ValueError(
+                f"`SnapshotConfig(memory_bytes={size})` must be positive. To take no snapshots, "
+                "leave `RunConfig(snapshot=…)` out."
+            )
+
+
+def check_seconds(subject: str, value: object) -> None:
+    """Check a duration.
+
+    Raises:
+        TypeError: It is not a number.
+        ValueError: It is negative or not finite.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{subject} got {value!r}, which is not a number of seconds.")
+    if not math.isfinite(value) or value < 0:
+        raise ValueError(f"{subject} got {value!r}: pass 0 or more seconds.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotSpec:
+    """Snapshots of one attempt, the same for all of its ranks."""
+
+    directory: str
+    """Directory of the run's snapshots on each node."""
+    config: SnapshotConfig | None = None
+    """The program's configuration; None if it has none, so that snapshots are taken by calls."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Versions that must be equal to resume from a snapshot, by name."""
+    resume_step: int | None = None
+    """Step of the snapshot that the attempt starts from; None for no snapshot."""
+    resumes_readers: bool = True
+    """True if data loaders and dataset shards continue at the snapshot (`DataConfig.resume`)."""
+
+    @property
+    def is_automatic(self) -> bool:
+        """True if prepared models and optimizers are captured without calls."""
+        return self.config is not None and self.config.automatic

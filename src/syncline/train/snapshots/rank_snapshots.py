@@ -1,0 +1,366 @@
+"""`RankSnapshots`: the memory snapshots of one rank in one attempt.
+
+It writes to two slots in turn, always over the older snapshot. If the snapshots do not fit into
+memory, it reports that once and takes no more; training continues with checkpoints.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from syncline.core import cgroups
+from syncline.train.snapshots import directory as directories
+from syncline.train.snapshots.capture import Capture, SavedState, StatefulObject, capture
+from syncline.train.snapshots.config import KEEP_S, SnapshotSpec
+from syncline.train.snapshots.slot import SnapshotHeader, SnapshotSlot, snapshot_nbytes
+
+logger = logging.getLogger("syncline")
+
+_MAX_GROWTH = 16
+"""Largest factor by which the number of steps between two snapshots grows at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotStatistics:
+    """Statistics of a rank's snapshots in this attempt."""
+
+    taken: int
+    """Snapshots taken."""
+    nbytes: int
+    """Size of the last one."""
+    seconds: float
+    """Time that the training function spent in them."""
+
+
+class RankSnapshots:
+    """Snapshots of one rank. Used by the thread of the training function.
+
+    Args:
+        spec: Snapshots of the attempt.
+        rank: This rank.
+        world_size: Number of ranks.
+        local_world_size: Number of ranks on this node, which share its memory.
+        agree: Waits until every rank calls it; returns the value of rank 0.
+        clock: Monotonic clock in seconds.
+    """
+
+    def __init__(
+        self,
+        spec: SnapshotSpec,
+        *,
+        rank: int,
+        world_size: int,
+        local_world_size: int,
+        agree: Callable[[int], int],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.spec = spec
+        self.is_disabled = False
+        """True if the snapshots do not fit into memory."""
+        self.is_fetched = spec.resume_step is None
+        """True unless the attempt starts from a snapshot that the program has not loaded yet."""
+        self.registered: dict[str, object] = {}
+        """Values given to `train.register_state`, by name."""
+        self._rank = rank
+        self._world_size = world_size
+        self._local_world_size = local_world_size
+        self._agree = agree
+        self._clock = clock
+        self._step = spec.resume_step or 0
+        self._slots = directories.slots_of(self._directory, rank)
+        self._saved: SavedState | None = None
+        self._automatic: Mapping[str, Any] | None = None
+        self._unregistered: dict[str, Any] = {}  # saved values that the program has not registered
+        self._is_open = False
+        self._next_step = 0  # of the next snapshot with `every_s`
+        self._interval = 1
+        self._last_taken: tuple[int, float] | None = None
+        self._writer: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self._taken, self._nbytes, self._seconds = 0, 0, 0.0
+
+    @property
+    def _directory(self) -> Path:
+        return Path(self.spec.directory)
+
+    @property
+    def step(self) -> int:
+        """Number of the last step, over all attempts of the run."""
+        return self._step
+
+    def statistics(self) -> SnapshotStatistics:
+        """Return the statistics of this attempt."""
+        return SnapshotStatistics(taken=self._taken, nbytes=self._nbytes, seconds=self._seconds)
+
+    # -- start of an attempt
+
+    def begin(self) -> None:
+        """Forget all snapshots but the one that the attempt starts from. All ranks do this before
+        one of them takes a new snapshot.
+
+        Raises:
+            OSError: The process of an earlier attempt does not end.
+        """
+        if not self._directory.exists():
+            return
+        directories.join(self._directory)
+        directories.take_rank(self._directory, self._rank)
+        for slot in self._slots:
+            header = slot.header()
+            if header is not None and header.step != self.spec.resume_step:
+                slot.invalidate()
+
+    @property
+    def resumed_readers(self) -> bytes | None:
+        """Result of `Readers.capture` at the snapshot that the attempt starts from, if any."""
+        saved = self._resumed()
+        return None if saved is None else saved.readers
+
+    def load(self) -> Any:
+        """Return the state that the attempt starts from; None without a snapshot, or if it was
+        loaded before.
+        """
+        saved = None if self.is_fetched else self._resumed()
+        self.is_fetched = True
+        return None if saved is None else saved.load()
+
+    def register(self, name: str, value: object) -> None:
+        """Add a value to automatic snapshots, and restore it if the attempt starts from one.
+
+        Raises:
+            ValueError: There is one of this name.
+        """
+        if name in self.registered:
+            raise ValueError(
+                f"`register_state({name}=…)` was called before with this name: use another one."
+            )
+        self.registered[name] = value
+        self.automatic_state()
+        if name not in self._unregistered:
+            return
+        saved = self._unregistered.pop(name)
+        if isinstance(value, dict):
+            value.clear()
+            value.update(saved)
+        else:
+            cast(StatefulObject, value).load_state_dict(saved)
+
+    def automatic_state(self) -> Mapping[str, Any] | None:
+        """Return the state to restore automatically; None if there is none, or after a snapshot."""
+        if not self.spec.is_automatic:
+            return None
+        if not self.is_fetched:
+            self._automatic, self._unregistered = self.load()
+        return self._automatic
+
+    def take_automatic(self, state: object, readers: bytes, next_report: int) -> None:
+        """Take a snapshot of the state of models and optimizers, and of the registered values."""
+        registered = self._unregistered | self.registered
+        self.take((state, registered), readers, next_report)
+        self._automatic = None  # restored, or part of `state`
+
+    def refuse(self) -> None:
+        """Delete this rank's snapshots, from which the program cannot continue."""
+        for slot in self._slots:
+            slot.remove()
+
+    def _resumed(self) -> SavedState | None:
+        if self._saved is None and self.spec.resume_step is not None:
+            slot = self._slot_of(self.spec.resume_step)
+            if slot is None:
+                raise RuntimeError(
+                    f"The memory snapshot of step {self.spec.resume_step} of rank {self._rank} is "
+                    f"gone from {self._directory}, although this attempt starts from it. Run "
+                    "again with the same name to continue from the last checkpoint."
+                )
+            self._saved = SavedState(slot)
+        return self._saved
+
+    def _slot_of(self, step: int) -> SnapshotSlot | None:
+        for slot in self._slots:
+            header = slot.header()
+            if header is not None and header.step == step:
+                return slot
+        return None
+
+    # -- snapshots
+
+    def advance(self, every_s: float) -> bool:
+        """Count a step; return True if it is time for a snapshot, on all ranks or on none.
+
+        Steps take different times on different ranks, so rank 0 decides at each snapshot after how
+        many steps the next one follows.
+        """
+        self._step += 1
+        if self.is_disabled and self._world_size == 1:
+            return False
+        if not every_s:
+            return not self.is_disabled
+        if self._step < self._next_step:
+            return False
+        now, steps = self._clock(), 1
+        if self._last_taken is not None:
+            step, before = self._last_taken
+            passed = max(now - before, 1e-9)
+            wanted = math.ceil(every_s * (self._step - step) / passed)
+            steps = max(1, min(wanted, self._interval * _MAX_GROWTH))
+        if self._world_size > 1:
+            steps = self._agree(steps)
+        self._interval, self._last_taken = steps, (self._step, now)
+        self._next_step = self._step + steps
+        return not self.is_disabled
+
+    def take(self, state: object, readers: bytes, next_report: int) -> None:
+        """Copy the state of the program into shared memory.
+
+        Raises:
+            TypeError: Part of the state cannot be captured; the message names it.
+            RuntimeError: The attempt starts from a snapshot that the program has not loaded.
+        """
+        began = time.perf_counter()
+        self._check_fetched()
+        self._finish_write()
+        captured = capture(state, readers)
+        header = SnapshotHeader(
+            rank=self._rank,
+            world_size=self._world_size,
+            step=self._step,
+            next_report=next_report,
+            taken_at=time.time(),
+            versions=self.spec.versions,
+        )
+        nbytes = snapshot_nbytes(captured.sizes, len(captured.description))
+        if nbytes > self._nbytes and not self._fits(nbytes):
+            return
+        self._nbytes = nbytes
+        self._open()
+        if captured.wait is None:
+            self._write(header, captured)
+        else:
+            self._writer = threading.Thread(
+                target=self._write_later, args=(header, captured), name="syncline-snapshot"
+            )
+            self._writer.start()
+        self._taken += 1
+        self._seconds += time.perf_counter() - began
+
+    def finish(self) -> None:
+        """Wait for the last snapshot, at the end of the training function."""
+        self._finish_write()
+
+    def _check_fetched(self) -> None:
+        if self.is_fetched:
+            return
+        raise RuntimeError(
+            f"This attempt starts from the memory snapshot of step {self.spec.resume_step}, but "
+            "the training function has not loaded it: call `train.get_snapshot()` at its start, "
+            "and continue from the state that it returns."
+        )
+
+    def _open(self) -> None:
+        if self._is_open:
+            return
+        directories.join(self._directory)
+        directories.take_rank(self._directory, self._rank)
+        config = self.spec.config
+        directories.start_reaper(self._directory, KEEP_S if config is None else config.keep_s)
+        self._is_open = True
+
+    def _write(self, header: SnapshotHeader, captured: Capture) -> None:
+        slot = self._oldest()
+        try:
+            slot.write(header, captured.regions, captured.description)
+        except OSError as error:
+            self._disable(
+                f"The snapshot of rank {self._rank} ({_size(self._nbytes)}) does not fit into "
+                f"{self._directory.parent}, which has {_size(_free(self._directory))} left "
+                f"({error.strerror})"
+            )
+
+    def _write_later(self, header: SnapshotHeader, captured: Capture) -> None:
+        try:
+            assert captured.wait is not None
+            captured.wait()
+            self._write(header, captured)
+        except BaseException as error:
+            self._error = error
+
+    def _finish_write(self) -> None:
+        if self._writer is not None:
+            self._writer.join()
+            self._writer = None
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def _oldest(self) -> SnapshotSlot:
+        headers = [(slot.header(), slot) for slot in self._slots]
+        return min(headers, key=lambda pair: pair[0].step if pair[0] is not None else -1)[1]
+
+    # -- memory
+
+    def _fits(self, nbytes: int) -> bool:
+        """Return True if two snapshots of this size fit into memory; otherwise take no more."""
+        needed, limit, reason = nbytes * directories.SLOTS, *self._limit()
+        if needed <= limit:
+            return True
+        self._disable(
+            f"The snapshots of rank {self._rank} need {_size(needed)} (two of {_size(nbytes)}), "
+            f"but have {_size(limit)}: {reason}"
+        )
+        return False
+
+    def _limit(self) -> tuple[int, str]:
+        """Return the bytes that this rank may use, and the reason."""
+        ranks, config = self._local_world_size, self.spec.config
+        shared = f"shared by the {ranks} ranks of this node" if ranks > 1 else "for one rank"
+        own = sum(slot.path.stat().st_size for slot in self._slots if slot.path.exists())
+        if config is not None and config.memory_bytes is not None:
+            limit = config.memory_bytes // ranks
+            reason = f"`SnapshotConfig(memory_bytes={config.memory_bytes})`, {shared}"
+        else:
+            available = _available_bytes()
+            limit = (available // 2) // ranks + own
+            reason = f"half of the {_size(available)} that are available, {shared}"
+        free = _free(self._directory) // ranks + own
+        if free < limit:
+            limit = free
+            reason = f"{_size(free)} are free in {self._directory.parent.parent}, {shared}"
+        return limit, reason
+
+    def _disable(self, problem: str) -> None:
+        self.is_disabled = True
+        for slot in self._slots:
+            slot.remove()
+        logger.error(
+            "%s. Training continues without memory snapshots, and restarts continue from the last "
+            "checkpoint. To take snapshots, give the node more memory (in a container also more "
+            "shared memory: `--shm-size`), or raise `SnapshotConfig(memory_bytes=…)`.",
+            problem,
+        )
+
+
+def _available_bytes() -> int:
+    """Return the bytes of memory that this node, or this container, has left."""
+    available = cgroups.MemoryFiles.of().available_bytes()
+    return cgroups.memory_bytes() if available is None else available
+
+
+def _free(path: Path) -> int:
+    while not path.exists():
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
+def _size(nbytes: int) -> str:
+    if nbytes >= 1e9:
+        return f"{nbytes / 1e9:.2f} GB"
+    return f"{nbytes / 1e6:.1f} MB"
