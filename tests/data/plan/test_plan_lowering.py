@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.local import LocalFileSystem
+from pyarrow import fs as pyarrow_fs
 
 from syncline.data.columnar.aggregate import AggregateFn, AsList, Count, Sum
 from syncline.data.columnar.expressions import col, star, udf
@@ -15,6 +18,7 @@ from syncline.data.context import DataContext
 from syncline.data.execute import physical_plan as st
 from syncline.data.execute.physical_plan import ExecutionLimits
 from syncline.data.io.sinks.datasink import Datasink
+from syncline.data.io.sources.parquet import ParquetDatasource
 from syncline.data.io.sources.range import RangeDatasource
 from syncline.data.io.sources.torch_dataset import TorchDatasource
 from syncline.data.io.sources.webdataset import WebDatasetDatasource
@@ -48,6 +52,13 @@ TABLE = pa.table({"a": list(range(40)), "b": [value % 7 for value in range(40)]}
 
 def add_one(row: dict[str, Any]) -> dict[str, Any]:
     return {"id": row["id"] + 1}
+
+
+class RemoteFiles(pyarrow_fs.FSSpecHandler):  # type: ignore[misc]
+    """The local disk, for pyarrow a filesystem that it does not know."""
+
+    def __init__(self) -> None:
+        super().__init__(LocalFileSystem())
 
 
 class Model:
@@ -182,6 +193,20 @@ def test_python_sources_read_in_worker_processes_unless_they_are_local() -> None
         )
     )
     assert (read.executor, map_.executor) == (st.Threads(), st.Workers())
+
+
+def test_remote_files_are_read_ahead_on_threads_beside_the_functions(tmp_path: Path) -> None:
+    pq.write_table(TABLE, tmp_path / "0.parquet")
+    remote = pyarrow_fs.PyFileSystem(RemoteFiles())
+    source = ParquetDatasource(str(tmp_path), filesystem=remote)
+    read, map_ = lowered(mapped(where(n.Read(source=source), col("a") > 3), add_one))
+    assert (read.slots, read.executor) == (0.0, st.Threads(size=4))
+    assert names([read, map_]) == ["ReadParquet->Filter", "Map(add_one)"]
+    # With a number of CPUs or of tasks, the program has decided.
+    node = n.Read(source=source, concurrency=3)
+    assert lowered(node)[0].executor == st.Threads(size=3)
+    node = n.Read(source=source, resources=Resources(num_cpus=1))
+    assert len(lowered(mapped(node, add_one))) == 1
 
 
 def test_sources_with_user_functions_read_in_worker_processes(tmp_path: Path) -> None:

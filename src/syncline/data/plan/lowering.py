@@ -97,6 +97,9 @@ from syncline.data.plan.nodes import (
 
 # Several tasks per CPU keep all CPUs busy when tasks end at different times.
 _READ_TASKS_PER_CPU = 2
+# Reads of remote storage that are in flight: enough to hide 20 ms per request behind decoding.
+_STREAMS_PER_CPU = 2
+_LEAST_STREAMS = 4
 
 
 def lower(
@@ -141,6 +144,11 @@ def read_parallelism(
     most = estimated_bytes // max(1, context.target_min_block_size)
     least = -(-estimated_bytes // limits.block_bytes(context))
     return max(min(wanted, most), least, _READ_TASKS_PER_CPU * limits.cpus)
+
+
+def _streams(limits: ExecutionLimits) -> int:
+    """Return the number of concurrent read tasks of a source on remote storage."""
+    return max(_LEAST_STREAMS, _STREAMS_PER_CPU * limits.cpus)
 
 
 def read_tasks(
@@ -270,17 +278,23 @@ class _Lowering:
         context, limits, seed, epoch = self._target
         tasks = read_tasks(node, limit, context, limits, seed=seed, epoch=epoch)
         executor: ExecutorKind = Threads(size=node.concurrency)
+        slots = task_slots(node.resources)
         if node.source.supports_distributed_reads and not (
             node.source.reads_in_threads and without_cpus(node.resources) == Resources()
         ):
             executor = Workers(resources=node.resources, size=node.concurrency)
+        elif node.source.waits_for_storage and node.resources.num_cpus is None:
+            # Threads that wait need no CPU. Functions run in other tasks, so that they have input
+            # while the next requests are on their way.
+            slots = 0.0
+            executor = Threads(size=node.concurrency or _streams(limits))
         return self._add(
             StageDraft(
                 names=[node.name],
                 grouping=SourceTasks(payloads=tasks),
                 head=read_payload,
                 executor=executor,
-                slots=task_slots(node.resources),
+                slots=slots,
                 in_driver=not node.source.supports_distributed_reads,
                 keeps_rows=True,
                 rows_per_task=_min_rows_per_task(tasks),

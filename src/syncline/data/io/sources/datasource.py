@@ -164,6 +164,11 @@ class Datasource:
         """
         return type(self).__module__.startswith(f"{__package__}.")
 
+    @property
+    def waits_for_storage(self) -> bool:
+        """True if read tasks spend most of their time waiting for requests to remote storage."""
+        return False
+
     def supports_projection_pushdown(self) -> bool:
         """Return True if `apply_projection` makes reading cheaper."""
         return False

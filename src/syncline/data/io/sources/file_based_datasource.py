@@ -123,6 +123,10 @@ class FileBasedDatasource(Datasource):
         """
         raise NotImplementedError(f"{type(self).__name__} must implement _read_stream(f, path)")
 
+    @property
+    def waits_for_storage(self) -> bool:
+        return not storage.is_local(self._filesystem)
+
     def _open_input_source(
         self, filesystem: pyarrow_fs.FileSystem, path: str, **open_args: object
     ) -> pa.NativeFile:
