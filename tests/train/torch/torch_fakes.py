@@ -46,6 +46,9 @@ class FakeSession:
     def __post_init__(self) -> None:
         self.readers = Readers(rank=self.world_rank, world_size=self.world_size, saved=self.saved)
 
+    def follow_calls(self, source: Any) -> None:
+        """Ignore it, as sessions without a controller do."""
+
     def get_preemption_info(self) -> PreemptionInfo | None:
         return self.preemption
 

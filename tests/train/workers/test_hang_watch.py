@@ -42,7 +42,7 @@ def test_a_stalled_thread_is_reported_and_its_time_is_measured() -> None:
         watch.follow(waiting_thread(held, "torch.distributed.distributed_c10d"))
         assert not stalls.get(timeout=60).over_limit
         assert stalls.get(timeout=60).over_limit
-        assert watch.communicated_s > 1.0
+        assert watch.meter.communication_s > 1.0
     finally:
         held.release()
 
@@ -57,7 +57,7 @@ def test_a_thread_that_waits_outside_of_a_collective_is_not_stalled() -> None:
     threading.Event().wait(0.6)
     held.release()
     eventually(lambda: not thread.is_alive())
-    assert (stalls.empty(), watch.communicated_s) == (True, 0.0)
+    assert (stalls.empty(), watch.meter.communication_s) == (True, 0.0)
 
 
 def test_a_stall_leads_to_one_warning_and_then_to_repeated_errors() -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from syncline.runs.outliers import NO_ANSWER, hanging_ranks, mismatch_text, ranks_text, stacks_text
+from syncline.runs.verdicts import STALLS, Cause, Verdict
 from syncline.train.config import FailureConfig
 from syncline.train.errors import (
     NCCLHangError,
@@ -39,6 +40,8 @@ HANG = "hang"
 
 FailureKind = Literal["worker", "preemption", "controller"]
 
+EXPLAIN_ERRORS = STALLS | {Cause.NOT_A_NUMBER}
+"""Causes of which the error of a failed attempt tells."""
 FUTILE_CONTROLLER_FAILURES = 3
 """Consecutive controller failures without a report in between that end the run regardless of its
 limit, since nothing has changed.
@@ -337,6 +340,7 @@ class Attempt:
         self.debugging: set[int] = set()  # ranks that wait in the debugger
         # Of ranks whose reports are incomplete.
         self.requests: list[tuple[int, CheckpointsRequested]] = []
+        self.verdict: Verdict | None = None  # the latest one of the diagnosis
         self.has_warned = False  # of the stalled ranks
         self.hangs = False  # a stalled rank is over its limit
         self.preemption: Preemption | None = None
@@ -414,13 +418,15 @@ class Attempt:
     def hang_warning(self, stacks: Mapping[int, str]) -> str:
         """Return a warning about stalled ranks with the stacks of all ranks."""
         text = stacks_text(stacks, self.world_size, self._hanging(stacks))
-        return f"{self._stall()} so far.{mismatch_text(stacks)} Stacks of all ranks:\n{text}"
+        found = mismatch_text(stacks) + self._verdict_text()
+        return f"{self._stall()} so far.{found} Stacks of all ranks:\n{text}"
 
     def hang_errors(self, stacks: Mapping[int, str]) -> dict[int, Exception]:
         """Return an error for each rank that the stalled ranks seem to wait for."""
         ranks = self._hanging(stacks)
+        found = mismatch_text(stacks) + self._verdict_text()
         error: Exception = TimeoutError(
-            f"{self._stall()} that does not end.{mismatch_text(stacks)} Make the same calls in the "
+            f"{self._stall()} that does not end.{found} Make the same calls in the "
             "same order on every rank. If a rank needs this much time between two calls, raise "
             "`TorchConfig(timeout_s=…)` and SYNCLINE_TRAIN_COLLECTIVE_TIMEOUT_S. Stacks of all "
             f"ranks:\n{stacks_text(stacks, self.world_size, ranks)}"
@@ -435,6 +441,8 @@ class Attempt:
         }
         kind = NCCLHangError if self.hangs else WorkerGroupError
         message = worker_failure_message(exceptions, tracebacks)
+        if self.verdict is not None and self.verdict.cause in EXPLAIN_ERRORS:
+            message += f"\n{self.verdict.text}"
         if outcome and any(failure.died for failure in self.failures.values()):
             message += f"\n{outcome}"
         failed = kind(message, exceptions)
@@ -446,7 +454,13 @@ class Attempt:
             preempted.__cause__ = failed
         return preempted
 
+    def _verdict_text(self) -> str:
+        verdict = self.verdict
+        return f" {verdict.text}" if verdict is not None and verdict.cause in STALLS else ""
+
     def _hanging(self, stacks: Mapping[int, str]) -> tuple[int, ...]:
+        if self.verdict is not None and self.verdict.cause in STALLS:
+            return self.verdict.ranks
         return hanging_ranks(stacks, self.world_size, self.stalled)
 
     def _stall(self) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from syncline.runs.verdicts import Verdict
 from syncline.train.controller.attempt import CompleteReport, WorkerFailure
 from syncline.train.errors import PreemptionInfo
 from syncline.train.workers.messages import ControllerMessage, Reported, StateMessage
@@ -104,6 +105,14 @@ class CapacityChanged:
 
 
 @dataclass(frozen=True, kw_only=True)
+class VerdictFound:
+    """The diagnosis has named ranks that delay or stop the attempt."""
+
+    attempt: int
+    verdict: Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
 class StacksReceived:
     """Answer to `RequestStacks`: Python stacks of the ranks that answered."""
 
@@ -156,6 +165,7 @@ Event = (
     | ProgramTerminated
     | CapacityChanged
     | StacksReceived
+    | VerdictFound
     | GroupStopped
     | ValidationsEnded
     | TimerFired

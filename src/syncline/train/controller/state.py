@@ -69,6 +69,7 @@ from syncline.train.controller.events import (
     StreamEnded,
     TimerFired,
     ValidationsEnded,
+    VerdictFound,
     Warn,
 )
 from syncline.train.controller.transitions import (
@@ -403,6 +404,11 @@ class TrainStateMachine(Dispatcher[Event, list[Instruction]], handles=Event):
             return self._ranks_failed(attempt.hang_errors(event.stacks))
         limit_s = self._limit_s(reason)
         return self._ranks_failed(attempt.timeout_errors(reason, limit_s, event.stacks))
+
+    @on(VerdictFound)
+    def _on_verdict(self, event: VerdictFound) -> list[Instruction]:
+        self._current.verdict = event.verdict
+        return []
 
     def _rank_stalled(self, rank: int, message: Stalled) -> list[Instruction]:
         attempt = self._current

@@ -28,6 +28,7 @@ from syncline.core import thread_limits
 from syncline.core.host import interface_of
 from syncline.train.backend import LOOPBACK, GroupPlan, choose_backend, leave_within
 from syncline.train.session import TrainSession, get_session
+from syncline.train.torch import flight_recorder
 from syncline.train.torch.device import get_device
 
 LEAVE_LIMIT_S = 10.0
@@ -127,7 +128,7 @@ def default_environment(plan: GroupPlan, interface: str | None = None) -> dict[s
         plan: Plan of the group.
         interface: Network interface with this node's address, if there is one.
     """
-    environment = {}
+    environment = flight_recorder.environment(plan.backend)
     if "nccl" in plan.backend:
         # If a collective operation fails or times out, raise an error instead of hanging in a
         # kernel.
@@ -170,6 +171,7 @@ def enter_group(session: TrainSession, plan: GroupPlan) -> None:
             world_size=session.world_size,
             timeout=timedelta(seconds=plan.timeout_s),
         )
+        session.follow_calls(flight_recorder.recent_calls)
     except Exception as error:
         raise RuntimeError(
             f"Rank {session.world_rank} of {session.world_size} could not join the process group "

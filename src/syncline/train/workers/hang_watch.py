@@ -3,8 +3,8 @@
 A rank that waits for others in a collective operation uses no CPU time. It counts as stalled if two
 samples show the same CPU time and a stack through `torch.distributed` or a backward pass (whose
 gradients `DistributedDataParallel` reduces). Libraries that wait actively (NCCL) have a watchdog of
-their own, whose errors end the rank. The watch also measures the time in collective operations and
-formats the stack of the training function.
+their own, whose errors end the rank. The watch also feeds the `ThreadMeter`, ends its windows at
+the same times on all ranks, and formats the stack of the training function.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from itertools import dropwhile
 from types import FrameType
 
+from syncline.train.diagnosis.thread_states import ThreadMeter, scheduled, thread_state
 from syncline.train.workers.messages import Stalled
 from syncline.train.workers.worker_session import WorkerSession
 
@@ -27,6 +28,10 @@ REPORT_INTERVAL_S = 5.0
 """Interval of reports about step times and resource usage."""
 FIRST_REPORT_S = 1.0
 """Time of the first of these reports; early, as the start of a run is often watched."""
+WINDOW_S = 2.0
+"""Interval of observations. They are made at multiples of it since the epoch, so that those of all
+ranks show the same collective operations.
+"""
 NOTICE_S = 30.0
 """Seconds after which a rank counts as stalled in lists."""
 WARN_S = 60.0
@@ -112,7 +117,10 @@ class HangWatch:
         hang_limit_s: Longest time in one collective operation.
         median_step_s: See `HangDetector`.
         on_stall: Called with messages of the detector.
-        on_interval: Called every few seconds. Both are called on the thread of the watch.
+        on_interval: Called every few seconds.
+        on_window: Called with the number of each window at its end, and with the meter's thread
+            still running. All are called on the thread of the watch.
+        has_gpu: See `ThreadMeter`.
     """
 
     def __init__(
@@ -122,12 +130,15 @@ class HangWatch:
         median_step_s: Callable[[], float | None] = lambda: None,
         on_stall: Callable[[Stalled], None],
         on_interval: Callable[[], None],
+        on_window: Callable[[int], None] = lambda number: None,
+        has_gpu: bool = False,
     ) -> None:
         self._detector = HangDetector(hang_limit_s, median_step_s)
         self._on_stall = on_stall
         self._on_interval = on_interval
-        self.communicated_s = 0.0
-        """Seconds that the thread spent in `torch.distributed`, to about one sample interval."""
+        self._on_window = on_window
+        self.meter = ThreadMeter(has_gpu=has_gpu)
+        """How the thread spends its time."""
 
     def follow(self, thread: threading.Thread) -> None:
         """Start to sample a running thread."""
@@ -139,15 +150,25 @@ class HangWatch:
         assert thread.ident is not None, "the thread has started"
         last = time.monotonic()
         next_report = last + FIRST_REPORT_S
+        window = int(time.time() // WINDOW_S)
+        native_id = thread.native_id or 0
+        self.meter.collections.start()
         while True:
-            thread.join(SAMPLE_INTERVAL_S)
+            left_s = (window + 1) * WINDOW_S - time.time()
+            thread.join(min(SAMPLE_INTERVAL_S, max(0.001, left_s)))
             if not thread.is_alive():  # its CPU clock does not exist any more
+                self.meter.collections.stop()
                 return
             now = time.monotonic()
             frame = sys._current_frames().get(thread.ident)
-            if is_communicating(frame):
-                self.communicated_s += now - last
             in_barrier = is_in_barrier(frame)
+            self.meter.add(
+                frame,
+                thread_state(native_id),
+                now - last,
+                scheduled(native_id),
+                in_barrier=in_barrier,
+            )
             sample = ThreadSample(
                 _cpu_s(thread.ident, now), in_barrier or is_in_collective(frame), in_barrier
             )
@@ -157,6 +178,9 @@ class HangWatch:
             if now >= next_report:
                 next_report = now + REPORT_INTERVAL_S
                 self._on_interval()
+            if int(time.time() // WINDOW_S) != window:
+                window = int(time.time() // WINDOW_S)
+                self._on_window(window)
             last = now
 
 

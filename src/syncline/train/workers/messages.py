@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from syncline.train.checkpoint import Checkpoint, ReportedCheckpoint
 from syncline.train.config import ValidationTaskConfig
+from syncline.train.diagnosis.collective_calls import CollectiveCall
+from syncline.train.diagnosis.thread_states import ThreadTimes
 from syncline.train.errors import PreemptionInfo
 from syncline.train.metric_values import Metrics
 
@@ -158,6 +160,20 @@ class UsageReported:
     """Sample of `runs.usage.Sampler`."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class RankObserved:
+    """State of this rank, for the diagnosis."""
+
+    window: int
+    """Number of the window that ends; windows of the same number end at the same time."""
+    times: ThreadTimes
+    """Since the training function began."""
+    line: str
+    """The program's most frequent line in the window; empty if there is none."""
+    calls: tuple[CollectiveCall, ...] | None
+    """Recent collective calls; None if they were not read."""
+
+
 StateMessage = (
     Reported
     | Uploaded
@@ -170,7 +186,7 @@ StateMessage = (
     | Terminating
 )
 """Messages that the state machine handles."""
-WorkerMessage = StateMessage | UsageReported
+WorkerMessage = StateMessage | UsageReported | RankObserved
 
 MetricsReported = tuple[int, Metrics, float, bytes | None]
 """Wire form of a `Reported` without a checkpoint: (index, metrics, time, states). Training may send

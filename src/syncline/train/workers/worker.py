@@ -25,6 +25,7 @@ from syncline.core.termination import on_terminate
 from syncline.core.tracebacks import user_traceback
 from syncline.runs.rank_log import capture_output, flush_output
 from syncline.runs.usage import Sampler
+from syncline.train.diagnosis.thread_states import ThreadMeter
 from syncline.train.session import set_session
 from syncline.train.workers.hang_watch import HangWatch, thread_stack
 from syncline.train.workers.messages import (
@@ -33,6 +34,7 @@ from syncline.train.workers.messages import (
     Debugging,
     Failed,
     Finished,
+    RankObserved,
     StreamItem,
     UsageReported,
 )
@@ -70,6 +72,7 @@ class TrainWorker:
         self._thread: threading.Thread | None = None
         self._sampler: Sampler | None = None
         self._sampling = threading.Lock()
+        self._meter = ThreadMeter()
 
     def info(self) -> WorkerInfo:
         """Return location and GPUs of this worker; the controller fills in `node_ip`."""
@@ -123,8 +126,11 @@ class TrainWorker:
             median_step_s=lambda: session.median_step_s,
             on_stall=self._send_buffer.put,
             on_interval=lambda: self._report_usage(session),
+            on_window=lambda number: self._observe(session, number),
+            has_gpu=bool(session.gpu_ids),
         )
-        session.communication_meters.append(lambda: watch.communicated_s)
+        self._meter = watch.meter
+        session.communication_meters.append(lambda: watch.meter.communication_s)
         watch.follow(self._thread)
 
     def messages(self) -> Iterator[tuple[StreamItem, ...]]:
@@ -137,7 +143,9 @@ class TrainWorker:
         self._session.deliver(message)
 
     def drain(self) -> None:
-        """End the message stream after the buffered messages."""
+        """End the message stream after the buffered messages and a last observation."""
+        if self._session is not None:
+            self._observe(self._session, None)
         self._send_buffer.close()
 
     def stacks(self) -> str:
@@ -175,8 +183,23 @@ class TrainWorker:
         text = user_traceback(error).rstrip()
         if self._session is not None:
             self._report_usage(self._session)
+            self._observe(self._session, None)
         packed = pack_error(error, traceback_text=text)
         self._send_buffer.close(Failed(exception=packed, traceback=text))
+
+    def _observe(self, session: WorkerSession, window: int | None) -> None:
+        """Send an observation; `window` is None at the end of the training function."""
+        try:
+            message = RankObserved(
+                window=-1 if window is None else window,
+                times=self._meter.times(),
+                line=self._meter.take_line(),
+                calls=session.call_log.read(window),
+            )
+        except Exception as error:  # only for the diagnosis, so no reason to end a training
+            logger.debug("The collective calls of this process are unknown: %r", error)
+            return
+        self._send_buffer.put_batched(message)
 
     def _report_usage(self, session: WorkerSession) -> None:
         usage: Mapping[str, object] = {}

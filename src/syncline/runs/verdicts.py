@@ -1,0 +1,89 @@
+"""`Verdict`: which rank delays or stops a training, and why. Pure.
+
+A verdict is an event of the record: {"event": "verdict", "cause", "ranks", "seconds", "text"}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+
+from syncline.records import dataclass
+from syncline.runs.json_values import finite
+from syncline.runs.outliers import ranks_text
+
+EVENT = "verdict"
+
+
+class Cause(str, Enum):
+    """Reason of a delay, a stop or an error."""
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    MISSING_COLLECTIVE = "missing collective"
+    MISMATCHED_COLLECTIVES = "mismatched collectives"
+    MISMATCHED_SHAPES = "mismatched shapes"
+    COMPUTE = "compute"
+    DATA = "data"
+    DISK = "disk"
+    CPU_CONTENTION = "cpu contention"
+    GARBAGE_COLLECTION = "garbage collection"
+    STOPPED = "stopped"
+    DEAD = "dead"
+    NETWORK = "network"
+    NOT_A_NUMBER = "nan"
+
+
+_CAUSES = frozenset(map(str, Cause))
+DIFFERENCES = frozenset(
+    {Cause.MISSING_COLLECTIVE, Cause.MISMATCHED_COLLECTIVES, Cause.MISMATCHED_SHAPES}
+)
+"""Causes for which the ranks call different collective operations. Gloo may abort a process then."""
+STALLS = DIFFERENCES | {Cause.STOPPED}
+"""Causes for which the training makes no progress."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """A finding about one or more ranks."""
+
+    cause: Cause
+    ranks: tuple[int, ...]
+    seconds: float
+    """Seconds that the other ranks have waited for them; 0 if unknown."""
+    text: str
+    """One or two sentences for people, with the ranks, the cause and the remedy."""
+
+    def to_json(self) -> dict[str, object]:
+        """Return the fields of the event."""
+        return {
+            "cause": str(self.cause),
+            "ranks": list(self.ranks),
+            "seconds": round(self.seconds, 3),
+            "text": self.text,
+        }
+
+    @property
+    def title(self) -> str:
+        """Such as "rank 2: garbage collection"."""
+        return f"{ranks_text(self.ranks)}: {self.cause}"
+
+
+def verdict_of(event: Mapping[str, object]) -> Verdict | None:
+    """Return the verdict of an event; None for another or an invalid event."""
+    ranks = event.get("ranks")
+    cause = str(event.get("cause"))
+    if event.get("event") != EVENT or not isinstance(ranks, Sequence) or cause not in _CAUSES:
+        return None
+    return Verdict(
+        cause=Cause(cause),
+        ranks=tuple(rank for rank in ranks if isinstance(rank, int)),
+        seconds=finite(event.get("seconds")) or 0.0,
+        text=str(event.get("text", "")),
+    )
+
+
+def verdicts(events: Iterable[Mapping[str, object]]) -> list[Verdict]:
+    """Return the verdicts among the events of a run, in order."""
+    return [found for event in events if (found := verdict_of(event)) is not None]

@@ -1,0 +1,159 @@
+"""`Diagnosis`: the controller's side of finding the rank that delays or stops a training.
+
+It passes observations of the ranks to `RankHealth`, and records, shows and hands on its verdicts.
+It also finds ranks whose process has died, and the first rank that reports a number that is not
+finite.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from syncline.core.lifecycle import ensure_engine
+from syncline.optional import deferred
+from syncline.runs.outliers import ranks_text
+from syncline.runs.verdicts import DIFFERENCES, EVENT, Cause, Verdict
+from syncline.train.backend import Worker
+from syncline.train.controller.attempt import WorkerFailure
+from syncline.train.controller.run_recorder import RunRecorder
+from syncline.train.diagnosis.rank_health import RankHealth
+from syncline.train.metric_values import Metrics
+from syncline.train.workers.messages import RankObserved
+
+if TYPE_CHECKING:
+    import psutil
+else:
+    psutil = deferred("psutil")
+
+logger = logging.getLogger("syncline")
+
+CHECK_S = 2.0
+"""Interval of checks for operations that do not end."""
+_TABLE_S = 10.0
+"""Interval of the table of waiting times in the record."""
+
+
+class Diagnosis:
+    """Diagnosis of one run.
+
+    Args:
+        recorder: Record of the run.
+        on_verdict: Called with each new verdict.
+        clock: Monotonic clock in seconds.
+    """
+
+    def __init__(
+        self,
+        recorder: RunRecorder,
+        on_verdict: Callable[[Verdict], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._recorder = recorder
+        self._on_verdict = on_verdict
+        self._clock = clock
+        self._workers: Sequence[Worker] = ()
+        self._health = RankHealth(0)
+        self._has_calls = False
+        self._not_finite: set[str] = set()  # names of metrics
+        self._recorded = 0.0
+
+    def attempt_began(self, workers: Sequence[Worker]) -> None:
+        """Begin with the workers of an attempt."""
+        self._workers = workers
+        self._health = RankHealth(len(workers))
+        self._has_calls = False
+
+    @property
+    def current(self) -> Verdict | None:
+        """The latest verdict that still holds."""
+        return self._health.current
+
+    def observed(self, rank: int, message: RankObserved) -> None:
+        """Add an observation of a rank."""
+        self._has_calls |= bool(message.calls)
+        self._tell(self._health.observe(rank, message, self._clock()))
+        now = self._clock()
+        if self._health.table and now - self._recorded > _TABLE_S:
+            self._recorded = now
+            self._recorder.event("waits", shares=dict(self._health.table))
+
+    def check(self) -> None:
+        """Look for an operation that does not end; call it every `CHECK_S`."""
+        if not self._has_calls:
+            return
+        now = self._clock()
+        self._tell(self._health.stalled(now, self._states(self._health.silent_ranks(now))))
+
+    def failed(self, failures: Mapping[int, WorkerFailure]) -> None:
+        """Record the ranks whose processes died, unless calls that differ explain it."""
+        current = self._health.current
+        if current is not None and current.cause in DIFFERENCES:
+            return
+        for rank, failure in failures.items():
+            if failure.died:
+                text = str(failure.exception)
+                self._record(Verdict(cause=Cause.DEAD, ranks=(rank,), seconds=0.0, text=text))
+
+    def round(self, report: int, metrics: Sequence[Metrics | None]) -> None:
+        """Look for the first rank that reports a number that is not finite.
+
+        Args:
+            report: Number of the report.
+            metrics: Metrics by rank.
+        """
+        for name in _names_not_finite(metrics) - self._not_finite:
+            self._not_finite.add(name)
+            ranks = tuple(
+                rank for rank, each in enumerate(metrics) if each and _is_not_finite(each.get(name))
+            )
+            rest = (
+                "All ranks have it at once, so it comes from the model or from its optimizer."
+                if len(ranks) == len(metrics) > 1
+                else "Look at the batch of that rank."
+            )
+            self._tell(
+                Verdict(
+                    cause=Cause.NOT_A_NUMBER,
+                    ranks=ranks,
+                    seconds=0.0,
+                    text=f"`{name}` is not finite for the first time on {ranks_text(ranks)}, in "
+                    f"report {report}. {rest}",
+                )
+            )
+
+    def _tell(self, verdict: Verdict | None) -> None:
+        if verdict is None:
+            return
+        self._record(verdict)
+        self._on_verdict(verdict)
+        logger.warning("%s", verdict.text)
+
+    def _record(self, verdict: Verdict) -> None:
+        self._recorder.event(EVENT, **verdict.to_json())
+
+    def _states(self, ranks: Sequence[int]) -> dict[int, str]:
+        """Return the states of processes on this machine, as in `/proc`."""
+        found: dict[int, str] = {}
+        if ensure_engine().address != "local":
+            return found
+        for rank in ranks:
+            try:
+                is_stopped = psutil.Process(self._workers[rank].pid).status() == "stopped"
+            except (psutil.Error, IndexError):
+                continue
+            found[rank] = "T" if is_stopped else "S"
+        return found
+
+
+def _names_not_finite(metrics: Sequence[Metrics | None]) -> set[str]:
+    return {
+        name for each in metrics if each for name, value in each.items() if _is_not_finite(value)
+    }
+
+
+def _is_not_finite(value: object) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)

@@ -1,0 +1,200 @@
+"""Collective calls of all ranks, compared: who called something else, who comes last. Pure.
+
+The n-th call in a process group is one operation on all of its ranks. If their calls differ, or
+one rank has not made it, the operation does not end. If all make it, it ends soon after the last
+rank has come, so the ranks before have waited for that one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from syncline.records import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectiveCall:
+    """One call of one rank."""
+
+    group: str
+    """Name of the process group, equal on its ranks."""
+    number: int
+    """Number of the call in the group."""
+    operation: str
+    """Such as "all_reduce"."""
+    sizes: str
+    """Shapes and types of the tensors, such as "[10] Float"."""
+    arrived_s: float
+    """Time of the call in seconds since the epoch, by the clock of the rank's machine."""
+    is_pending: bool = False
+    """True if the operation has not ended."""
+
+    @property
+    def text(self) -> str:
+        """The operation with its tensors."""
+        return f"{self.operation} {self.sizes}".strip()
+
+
+Calls = Mapping[int, Sequence[CollectiveCall]]
+"""Recent calls by rank, oldest first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """The first call that is not the same on all ranks of a group."""
+
+    number: int
+    ranks: tuple[int, ...]
+    """The ranks that differ from the majority; all ranks if there is none."""
+    calls: Mapping[int, CollectiveCall]
+    """The call by rank."""
+    kind: str
+    """"missing" if these ranks left a call out, else "operation" or "shape"."""
+    expected: CollectiveCall
+    """Call of the majority."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Absence:
+    """A call that some ranks of a group have made and others have not."""
+
+    call: CollectiveCall
+    """The call, of a rank that waits in it."""
+    waiting: tuple[int, ...]
+    absent: tuple[int, ...]
+    since_s: float
+    """Time at which the last of the waiting ranks came."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lateness:
+    """Comparison of the arrivals of all ranks."""
+
+    span_s: float
+    """Time from the first to the last call that was compared."""
+    calls: int
+    """Number of calls that were compared."""
+    waited_for_s: Mapping[int, float]
+    """By rank, the seconds that the others waited for it because it came last."""
+    last: Mapping[int, int]
+    """By rank, the number of calls to which it came last."""
+
+
+_SHAPES_DIFFER = frozenset(
+    {"all_gather", "gather", "scatter", "all_to_all", "alltoall", "alltoall_base", "barrier"}
+)
+"""Operations to which ranks may pass tensors of different shapes."""
+
+
+def first_difference(calls: Calls) -> Difference | None:
+    """Return the first call that ranks of a group made differently; None if there is none."""
+    found = [_difference(numbered) for numbered in _by_group(calls).values()]
+    differences = [each for each in found if each is not None]
+    return min(differences, key=lambda each: each.expected.arrived_s, default=None)
+
+
+def absence(calls: Calls) -> Absence | None:
+    """Return the oldest call in which ranks wait for others that have not made it."""
+    found = []
+    for numbered in _by_group(calls).values():
+        ends = {rank: max(own) for rank, own in numbered.items()}
+        for number in sorted(
+            {n for own in numbered.values() for n, c in own.items() if c.is_pending}
+        ):
+            waiting = {r: own[number] for r, own in numbered.items() if number in own}
+            absent = tuple(sorted(rank for rank, end in ends.items() if end < number))
+            if absent:
+                last = max(waiting.values(), key=lambda call: call.arrived_s)
+                found.append(
+                    Absence(
+                        call=last,
+                        waiting=tuple(sorted(waiting)),
+                        absent=absent,
+                        since_s=last.arrived_s,
+                    )
+                )
+                break
+    return min(found, key=lambda each: each.since_s, default=None)
+
+
+def lateness(calls: Calls, offsets_s: Mapping[int, float] | None = None) -> Lateness:
+    """Compare the arrivals at the calls that every rank of a group made.
+
+    Args:
+        calls: Recent calls.
+        offsets_s: By rank, the seconds by which its clock is ahead; 0 where missing.
+    """
+    offsets = offsets_s or {}
+    waited: dict[int, float] = defaultdict(float)
+    last: Counter[int] = Counter()
+    times: list[float] = []
+    compared = 0
+    for numbered in _by_group(calls).values():
+        if len(numbered) < 2:
+            continue
+        for number in set.intersection(*(set(own) for own in numbered.values())):
+            arrivals = {
+                rank: own[number].arrived_s - offsets.get(rank, 0.0)
+                for rank, own in numbered.items()
+            }
+            latest = max(arrivals, key=lambda rank: arrivals[rank])
+            others = [time for rank, time in arrivals.items() if rank != latest]
+            waited[latest] += arrivals[latest] - median(others)
+            last[latest] += 1
+            times += [min(others), arrivals[latest]]
+            compared += 1
+    return Lateness(
+        span_s=max(times) - min(times) if times else 0.0,
+        calls=compared,
+        waited_for_s=dict(waited),
+        last=dict(last),
+    )
+
+
+def _by_group(calls: Calls) -> dict[str, dict[int, dict[int, CollectiveCall]]]:
+    """Return the calls by group, rank and number."""
+    found: dict[str, dict[int, dict[int, CollectiveCall]]] = defaultdict(dict)
+    for rank, own in calls.items():
+        for call in own:
+            found[call.group].setdefault(rank, {})[call.number] = call
+    return found
+
+
+def _difference(numbered: Mapping[int, Mapping[int, CollectiveCall]]) -> Difference | None:
+    counts = Counter(number for own in numbered.values() for number in own)
+    for number in sorted(number for number, count in counts.items() if count > 1):
+        made = {rank: own[number] for rank, own in numbered.items() if number in own}
+        kinds = Counter(map(_comparable, made.values()))
+        if len(kinds) == 1:
+            continue
+        (usual, most), *rest = kinds.most_common()
+        is_split = most == rest[0][1]
+        expected = next(call for call in made.values() if _comparable(call) == usual)
+        ranks = tuple(
+            sorted(r for r, call in made.items() if is_split or _comparable(call) != usual)
+        )
+        odd = next(call for call in made.values() if _comparable(call) != usual)
+        if not is_split and _left_out(numbered[ranks[0]], number, expected, odd):
+            kind = "missing"
+        else:
+            kind = "operation" if odd.operation != expected.operation else "shape"
+        return Difference(number=number, ranks=ranks, calls=made, kind=kind, expected=expected)
+    return None
+
+
+def _left_out(
+    own: Mapping[int, CollectiveCall], number: int, expected: CollectiveCall, odd: CollectiveCall
+) -> bool:
+    """Return True if `odd` is the call that used to follow the expected one on this rank."""
+    before = sorted((each for each in own if each < number), reverse=True)
+    for earlier in before:
+        if _comparable(own[earlier]) == _comparable(expected):
+            follower = own.get(earlier + 1)
+            return follower is not None and _comparable(follower) == _comparable(odd)
+    return False
+
+
+def _comparable(call: CollectiveCall) -> tuple[str, str]:
+    return call.operation, "" if call.operation in _SHAPES_DIFFER else call.sizes

@@ -1,0 +1,319 @@
+"""`RankHealth`: from the observations of all ranks to verdicts. Pure; times are passed in.
+
+Every two seconds each rank sends its recent collective calls and how its thread spent the time.
+From the calls follows which rank the others wait for: in a call that does not end, the rank that
+has not made it or made another one; in calls that end, the rank that comes last. Its times,
+compared with the median of the others, show why. A rank is called slow if it was the one that the
+others waited for in several windows in a row, so that a single slow step is no alarm.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from statistics import median
+
+from syncline.records import dataclass
+from syncline.runs.outliers import ranks_text
+from syncline.runs.verdicts import STALLS, Cause, Verdict
+from syncline.train.diagnosis.collective_calls import (
+    Absence,
+    Difference,
+    Lateness,
+    absence,
+    first_difference,
+    lateness,
+)
+from syncline.train.diagnosis.thread_states import ThreadTimes
+from syncline.train.workers.messages import RankObserved
+
+SLOW_SHARE = 0.15
+"""Share of a window that the others wait for one rank from which on it may be called slow."""
+SLOW_WINDOWS = 3
+"""Windows in a row with the same slow rank, after which it is called slow."""
+DOMINANCE = 3.0
+"""Factor by which the waits for the slow rank exceed those for any other one."""
+STALL_S = 5.0
+"""Seconds in one call after which ranks that have not made it are looked at."""
+SILENT_S = 5.0
+"""Seconds without an observation after which a rank does not answer."""
+FEWEST_CALLS = 4
+_SHORTEST_S = 1e-3
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlowWindow:
+    """Result of one window in which others waited for a rank."""
+
+    rank: int
+    share: float
+    seconds: float
+    excess: Mapping[Cause, float]
+    """By cause, seconds that the rank spent more than the median of the others."""
+    line: str
+
+
+class RankHealth:
+    """Health of the ranks of one attempt.
+
+    Args:
+        world_size: Number of ranks.
+        offsets_s: By rank, the seconds by which its clock is ahead.
+    """
+
+    def __init__(self, world_size: int, offsets_s: Mapping[int, float] | None = None) -> None:
+        self._world_size = world_size
+        self._offsets = dict(offsets_s or {})
+        self._latest: dict[int, RankObserved] = {}
+        self._before: dict[int, ThreadTimes] = {}
+        self._heard: dict[int, float] = {}
+        self._pending: dict[int, dict[int, RankObserved]] = {}  # window -> rank -> observation
+        self._slow: deque[SlowWindow | None] = deque(maxlen=SLOW_WINDOWS)
+        self._told: Verdict | None = None
+        self.table: dict[int, float] = {}
+        """By rank, the share of the last window that the others waited for it."""
+
+    def observe(self, rank: int, observed: RankObserved, now_s: float) -> Verdict | None:
+        """Add an observation; return a verdict if there is a new one."""
+        self._latest[rank] = observed
+        self._heard[rank] = now_s
+        if observed.window < 0:  # the last one: the ends of ranks lie apart
+            return self._new(self._difference())
+        members = self._pending.setdefault(observed.window, {})
+        members[rank] = observed
+        for window in [each for each in self._pending if each < observed.window - 8]:
+            del self._pending[window]
+        if len(members) < self._world_size:
+            return None
+        for window in [each for each in self._pending if each <= observed.window]:
+            del self._pending[window]
+        found = self._difference()
+        if found is None and self._told is not None and self._told.cause in STALLS:
+            calls = {each: observed.calls for each, observed in members.items() if observed.calls}
+            if absence(calls) is None:
+                self._told = None  # the operation has ended
+        return self._new(found or self._late_window(members))
+
+    def stalled(self, now_s: float, states: Mapping[int, str] | None = None) -> Verdict | None:
+        """Return a verdict about a call that does not end; None if there is none yet.
+
+        Args:
+            now_s: Time, of the clock of `observe`.
+            states: State of the process by rank, as in `/proc`, where it is known.
+        """
+        calls = {rank: each.calls for rank, each in self._latest.items() if each.calls}
+        different = self._difference()
+        if different is not None:
+            return self._new(different)
+        silent = self.silent_ranks(now_s)
+        found = absence(calls)
+        if found is None or (not silent and found.since_s > self._newest(calls) - STALL_S):
+            return None
+        known = states or {}
+        stopped = tuple(
+            rank for rank in found.absent if rank in silent and known.get(rank) in ("T", "t")
+        )
+        return self._new(_absent(found, self._latest, silent, stopped, self._seconds(found, calls)))
+
+    def silent_ranks(self, now_s: float) -> tuple[int, ...]:
+        """Return the ranks that have not sent an observation for long."""
+        return tuple(
+            sorted(rank for rank, heard in self._heard.items() if now_s - heard > SILENT_S)
+        )
+
+    @property
+    def current(self) -> Verdict | None:
+        """The latest verdict that still holds."""
+        return self._told
+
+    def _new(self, found: Verdict | None) -> Verdict | None:
+        """Return a verdict unless it repeats the last one."""
+        if found is None:
+            return None
+        told, self._told = self._told, found
+        is_same = told is not None and (told.cause, told.ranks) == (found.cause, found.ranks)
+        return None if is_same else found
+
+    def _difference(self) -> Verdict | None:
+        calls = {rank: each.calls for rank, each in self._latest.items() if each.calls}
+        found = first_difference(calls)
+        return None if found is None else _different(found)
+
+    def _newest(self, calls: Mapping[int, object]) -> float:
+        return max(
+            (each.window * 2.0 for rank, each in self._latest.items() if rank in calls), default=0.0
+        )
+
+    def _seconds(self, found: Absence, calls: Mapping[int, object]) -> float:
+        return max(0.0, self._newest(calls) - found.since_s)
+
+    def _late_window(self, members: Mapping[int, RankObserved]) -> Verdict | None:
+        before, self._before = self._before, {r: each.times for r, each in members.items()}
+        if any(each.calls is None for each in members.values()) or before.keys() != members.keys():
+            return None
+        found = lateness({r: each.calls or () for r, each in members.items()}, self._offsets)
+        spent = {rank: each.times.minus(before[rank]) for rank, each in members.items()}
+        self.table = {
+            rank: found.waited_for_s.get(rank, 0.0) / found.span_s if found.span_s else 0.0
+            for rank in members
+        }
+        self._slow.append(_slow_window(found, spent, members))
+        return self._slow_rank()
+
+    def _slow_rank(self) -> Verdict | None:
+        windows = [each for each in self._slow if each is not None]
+        if len(windows) < SLOW_WINDOWS or len({each.rank for each in windows}) != 1:
+            if self._slow and self._slow[-1] is None and self._told is not None:
+                self._told = None  # it is not slow any more
+            return None
+        rank = windows[-1].rank
+        excess = {
+            cause: sum(each.excess.get(cause, 0.0) for each in windows)
+            for cause in windows[-1].excess
+        }
+        cause = max(excess, key=lambda each: excess[each])
+        share = sum(each.share for each in windows) / len(windows)
+        seconds = sum(each.seconds for each in windows)
+        return Verdict(
+            cause=cause,
+            ranks=(rank,),
+            seconds=seconds,
+            text=f"Rank {rank} is slow: the other ranks waited for it {share:.0%} of the time. "
+            f"Cause: {_EXPLAINED[cause]}{_where(cause, windows[-1].line)}.".replace("%", " %"),
+        )
+
+
+_EXPLAINED = {
+    Cause.COMPUTE: "it spends more time in its own code",
+    Cause.DATA: "it waits longer for data",
+    Cause.DISK: "it waits for the disk",
+    Cause.CPU_CONTENTION: "other processes take its core",
+    Cause.GARBAGE_COLLECTION: "it collects garbage; call `gc.freeze()` after the start, or collect "
+    "at the same step on every rank",
+    Cause.NETWORK: "its operations take longer",
+}
+
+
+def _where(cause: Cause, line: str) -> str:
+    return f", mostly in {line}" if line and cause in (Cause.COMPUTE, Cause.DISK) else ""
+
+
+def _slow_window(
+    found: Lateness, spent: Mapping[int, ThreadTimes], members: Mapping[int, RankObserved]
+) -> SlowWindow | None:
+    if found.calls < FEWEST_CALLS or not found.waited_for_s or found.span_s <= 0:
+        return None
+    rank, seconds = max(found.waited_for_s.items(), key=lambda item: item[1])
+    others = max((s for r, s in found.waited_for_s.items() if r != rank), default=0.0)
+    if seconds < SLOW_SHARE * found.span_s or seconds < DOMINANCE * others:
+        return None
+    return SlowWindow(
+        rank=rank,
+        share=seconds / found.span_s,
+        seconds=seconds,
+        excess=_excess(rank, spent),
+        line=members[rank].line,
+    )
+
+
+def _excess(rank: int, spent: Mapping[int, ThreadTimes]) -> dict[Cause, float]:
+    """Return by cause the seconds that a rank spent more than the median of the others."""
+
+    def more(name: str) -> float:
+        rest = [float(getattr(times, name)) for r, times in spent.items() if r != rank]
+        return float(getattr(spent[rank], name)) - median(rest)
+
+    collection, contention = more("collection_s"), _contention(rank, spent)
+    return {
+        Cause.GARBAGE_COLLECTION: collection,
+        Cause.CPU_CONTENTION: contention,
+        Cause.DATA: more("data_s"),
+        Cause.DISK: more("disk_s"),
+        # Samples see a thread that collects garbage or waits for a core as running.
+        Cause.COMPUTE: more("running_s")
+        + more("sleeping_s")
+        - max(0.0, collection)
+        - max(0.0, contention),
+    }
+
+
+def _contention(rank: int, spent: Mapping[int, ThreadTimes]) -> float:
+    """Return the seconds for which a rank waited for a core, beyond the waits that its CPU time
+    explains: on a busy machine, a rank that computes more also waits more.
+    """
+    usual = median(
+        times.contention_s / max(times.cpu_s, _SHORTEST_S)
+        for other, times in spent.items()
+        if other != rank
+    )
+    own = spent[rank]
+    return own.contention_s - usual * own.cpu_s
+
+
+def _different(found: Difference) -> Verdict:
+    odd = found.calls[found.ranks[0]]
+    everyone = len(found.ranks) == len(found.calls)
+    others = tuple(rank for rank in found.calls if rank not in found.ranks)
+    who = ranks_text(found.ranks)
+    if everyone:
+        calls = "; ".join(f"rank {r}: {call.text}" for r, call in sorted(found.calls.items()))
+        text = f"The ranks differ at call {found.number} of their process group: {calls}."
+    elif found.kind == "missing":
+        text = (
+            f"{_upper(who)} left out {found.expected.text}, call {found.number} of the process "
+            f"group, and went on to {odd.text}; {ranks_text(others)} made it."
+        )
+    else:
+        text = (
+            f"{_upper(who)} called {odd.text} as call {found.number} of the process group, where "
+            f"{ranks_text(others)} called {found.expected.text}."
+        )
+    cause = {
+        "missing": Cause.MISSING_COLLECTIVE,
+        "operation": Cause.MISMATCHED_COLLECTIVES,
+        "shape": Cause.MISMATCHED_SHAPES,
+    }[found.kind]
+    remedy = " Make the same calls with tensors of the same shape in the same order on every rank."
+    return Verdict(cause=cause, ranks=found.ranks, seconds=0.0, text=text + remedy)
+
+
+def _absent(
+    found: Absence,
+    latest: Mapping[int, RankObserved],
+    silent: tuple[int, ...],
+    stopped: tuple[int, ...],
+    seconds: float,
+) -> Verdict:
+    who, waiting = ranks_text(found.absent), ranks_text(found.waiting)
+    where = f"{found.call.text}, call {found.call.number} of the process group"
+    verb = "wait" if len(found.waiting) > 1 else "waits"
+    text = f"{_upper(waiting)} {verb} for {who} in {where}"
+    if stopped:
+        return Verdict(
+            cause=Cause.STOPPED,
+            ranks=stopped,
+            seconds=seconds,
+            text=f"{text}. {_upper(ranks_text(stopped))} was stopped by a signal (SIGSTOP); "
+            "`kill -CONT` continues it.",
+        )
+    quiet = tuple(rank for rank in found.absent if rank in silent)
+    if quiet:
+        return Verdict(
+            cause=Cause.STOPPED,
+            ranks=quiet,
+            seconds=seconds,
+            text=f"{text}. {_upper(ranks_text(quiet))} does not answer: its process is stopped, "
+            "its machine is gone, or a call holds the interpreter.",
+        )
+    line = latest[found.absent[0]].line if found.absent[0] in latest else ""
+    doing = f", which is in {line}" if line else ""
+    return Verdict(
+        cause=Cause.MISSING_COLLECTIVE,
+        ranks=found.absent,
+        seconds=seconds,
+        text=f"{text}{doing}. Make the same calls in the same order on every rank.",
+    )
+
+
+def _upper(text: str) -> str:
+    return text[0].upper() + text[1:]

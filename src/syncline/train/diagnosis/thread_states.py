@@ -1,0 +1,240 @@
+"""How a rank's training thread spends its time: `ThreadMeter`, which the hang watch feeds.
+
+Exact on Linux, from counters: time on a core, time runnable without a core (`schedstat`), garbage
+collection (`gc.callbacks`). Sampled ten times a second: waiting for data, for other ranks, for the
+disk, and sleeping. Elsewhere only the samples of the stack count. Not covered: other threads of
+the rank, its data loader's processes, and work on a GPU.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Literal, NamedTuple
+
+from syncline.records import dataclass
+
+State = Literal["running", "disk", "sleeping", "unknown"]
+_STATES: Mapping[str, State] = {"R": "running", "D": "disk", "S": "sleeping"}
+_NS = 1e-9
+_COLLECTIVE_MODULES = (
+    "torch.distributed.distributed_c10d",
+    "torch.distributed._functional_collectives",
+)
+_LOADERS = (
+    "torch.utils.data",
+    "torchdata.",
+    "datasets.",
+    "syncline.data.",
+    "syncline.train.torch.prepared_loader",
+)
+_MOST_LINES = 64
+
+
+class Scheduled(NamedTuple):
+    """Times that the system's scheduler counts, in seconds since the thread began."""
+
+    cpu_s: float = 0.0
+    """On a core."""
+    delay_s: float = 0.0
+    """Runnable, but without a core."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreadTimes:
+    """Seconds that a training thread has spent, each since its training function began."""
+
+    cpu_s: float = 0.0
+    """On a core, whatever the thread did; 0 where it is unknown."""
+    running_s: float = 0.0
+    """On a core or runnable, outside of collective operations and data loaders."""
+    contention_s: float = 0.0
+    """Runnable, but without a core."""
+    collection_s: float = 0.0
+    """In garbage collection."""
+    data_s: float = 0.0
+    """In data loaders."""
+    disk_s: float = 0.0
+    """In uninterruptible sleep, as a rule for a disk."""
+    sleeping_s: float = 0.0
+    """Asleep outside of collective operations and data loaders."""
+    communication_s: float = 0.0
+    """In collective operations, except those that overlap with computation."""
+
+    def minus(self, other: ThreadTimes) -> ThreadTimes:
+        """Return the times since `other`."""
+        return ThreadTimes(
+            **{name: value - getattr(other, name) for name, value in vars(self).items()}
+        )
+
+
+class CollectionMeter:
+    """Measures the garbage collections of this process from `start` on."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._began = 0.0
+
+    def start(self) -> None:
+        """Begin to measure."""
+        if self._on_collection not in gc.callbacks:
+            gc.callbacks.append(self._on_collection)
+
+    def stop(self) -> None:
+        """End the measurement."""
+        if self._on_collection in gc.callbacks:
+            gc.callbacks.remove(self._on_collection)
+
+    def _on_collection(self, phase: str, info: Mapping[str, int]) -> None:
+        if phase == "start":
+            self._began = time.perf_counter()
+        else:
+            self.seconds += time.perf_counter() - self._began
+
+
+class ThreadMeter:
+    """Accumulates `ThreadTimes` from samples. Pure but for `CollectionMeter`.
+
+    Args:
+        has_gpu: True if the thread may wait for a GPU, so that sleep in a backward pass is not
+            communication.
+    """
+
+    def __init__(self, *, has_gpu: bool = False) -> None:
+        self.collections = CollectionMeter()
+        self._has_gpu = has_gpu
+        self._sampled: dict[str, float] = defaultdict(float)
+        self._first: Scheduled | None = None
+        self._scheduled = Scheduled()
+        self._lines: Counter[str] = Counter()
+
+    def add(
+        self,
+        frame: FrameType | None,
+        state: State,
+        seconds: float,
+        scheduled: Scheduled,
+        *,
+        in_barrier: bool = False,
+    ) -> None:
+        """Add a sample.
+
+        Args:
+            frame: Innermost frame of the thread.
+            state: State of the thread.
+            seconds: Time since the last sample.
+            scheduled: Time of the thread on a core and in its queue.
+            in_barrier: True in a barrier of the session.
+        """
+        place = "barrier" if in_barrier else self._place(frame, state)
+        self._sampled[place] += seconds
+        self._first = self._first or scheduled
+        self._scheduled = scheduled
+        if place in ("running", "sleeping", "disk"):
+            if len(self._lines) >= _MOST_LINES:
+                self._lines = Counter(dict(self._lines.most_common(_MOST_LINES // 2)))
+            self._lines[_line(frame)] += 1
+
+    def _place(self, frame: FrameType | None, state: State) -> str:
+        if state == "disk":
+            return "disk"
+        if is_waiting_for_ranks(frame, state, has_gpu=self._has_gpu):
+            return "communication"
+        if _is_in(frame, _LOADERS):
+            return "data"
+        return "sleeping" if state == "sleeping" else "running"
+
+    @property
+    def communication_s(self) -> float:
+        """Seconds in collective operations of the framework, to about one sample interval."""
+        return self._sampled["communication"]
+
+    def times(self) -> ThreadTimes:
+        """Return the times so far."""
+        sampled, first = dict(self._sampled), self._first or self._scheduled
+        return ThreadTimes(
+            cpu_s=self._scheduled.cpu_s - first.cpu_s,
+            running_s=sampled.get("running", 0.0),
+            contention_s=self._scheduled.delay_s - first.delay_s,
+            collection_s=self.collections.seconds,
+            data_s=sampled.get("data", 0.0),
+            disk_s=sampled.get("disk", 0.0),
+            sleeping_s=sampled.get("sleeping", 0.0),
+            communication_s=sampled.get("communication", 0.0) + sampled.get("barrier", 0.0),
+        )
+
+    def take_line(self) -> str:
+        """Return the program's most frequent line since the last call, as "f (train.py:12)"."""
+        lines, self._lines = self._lines, Counter()
+        return lines.most_common(1)[0][0] if lines else ""
+
+
+def is_waiting_for_ranks(frame: FrameType | None, state: State, *, has_gpu: bool) -> bool:
+    """Return True if a thread, given by its innermost frame, is in a collective operation.
+
+    In a backward pass, gradients are reduced in C++: a thread that sleeps there waits for ranks,
+    unless it waits for a GPU.
+    """
+    innermost = True
+    while frame is not None:
+        module = _module(frame)
+        if module.startswith(_COLLECTIVE_MODULES) or (
+            innermost and module.startswith("torch.distributed.") and state != "running"
+        ):
+            return True
+        if frame.f_code.co_name == "_engine_run_backward":
+            return state == "sleeping" and not has_gpu
+        if module.partition(".")[0] != "torch":
+            return False
+        innermost, frame = False, frame.f_back
+    return False
+
+
+def thread_state(native_id: int) -> State:
+    """Return the state of a thread of this process; "unknown" where there is no `/proc`."""
+    try:
+        with open(f"/proc/self/task/{native_id}/stat", "rb") as file:
+            data = file.read(256)
+    except OSError:
+        return "unknown"
+    return _STATES.get(chr(data[data.rfind(b")") + 2]), "unknown")
+
+
+def scheduled(native_id: int) -> Scheduled:
+    """Return the times of a thread of this process; zeros where the system does not tell."""
+    try:
+        with open(f"/proc/self/task/{native_id}/schedstat", "rb") as file:
+            fields = file.read().split()
+        return Scheduled(int(fields[0]) * _NS, int(fields[1]) * _NS)
+    except (OSError, ValueError, IndexError):
+        return Scheduled()
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def _is_in(frame: FrameType | None, modules: tuple[str, ...]) -> bool:
+    while frame is not None:
+        if _module(frame).startswith(modules):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _line(frame: FrameType | None) -> str:
+    """Return the innermost line outside of libraries."""
+    first = frame
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if not ("/site-packages/" in path or "/lib/python3" in path or path.startswith("<")):
+            break
+        frame = frame.f_back
+    frame = frame or first
+    if frame is None:
+        return ""
+    return f"{frame.f_code.co_name} ({Path(frame.f_code.co_filename).name}:{frame.f_lineno})"
