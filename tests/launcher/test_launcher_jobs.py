@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from syncline import runs
+from syncline.dashboard.training_figures import goodput
 from syncline.launcher.warm import pid_of
 from syncline.runs.run_storage import LocalDirectory
 from syncline.runs.tailing import LogReader
@@ -90,6 +91,21 @@ def test_record_of_a_failed_job_has_both_attempts(one):
     for attempt in run.attempts:
         assert any("failed on purpose" in text for text in attempt.failures.values())
     assert "failed on purpose" in run.outcome["error"]
+
+
+def test_record_says_what_the_ranks_spent_their_time_on(one):
+    ended = one.run("-n", "2", "splitting.py")
+    assert (ended.code, ended.stderr) == (0, "")
+    assert ended.lines == ["[0] 1", "[1] 1"]  # no thread that the script would see
+    run = only_run(one.folder)
+    spent = {rank: run.samples[rank][-1]["spent"] for rank in ("0", "1")}
+    assert spent["0"]["data_s"] > 1.0
+    assert spent["1"]["data_s"] < 0.5
+    assert spent["1"]["communication_s"] > 1.0
+    for parts in spent.values():
+        assert parts["report_s"] > 0.1
+        assert parts["total_s"] > sum(parts.values()) - parts["total_s"]
+    assert 0 < goodput(run) < 1
 
 
 def test_job_without_a_record(one):

@@ -9,8 +9,8 @@ Files in the order in which a command line passes through them: `launch` (start 
 process that is forked), or that of `warm`, `warm_server` and `warm_identity`; `job` (all parts
 together, exit code); `agent_process` and `torch_agent` (rendezvous, ranks, restarts); `supervisor`
 (the launcher's loop) with `messages` (between launcher and agent) and `output` (streams of the
-workers); `script_process` (a worker's process); `run_observer` (the run record) with
-`remote_record`; `collective_watch` (stalls), `live_actions` (requests about a running job) with
-`worker_stacks`, `profile_signal`, `worker_profiles` and `profile_tools`; `failure_text` (why a job
-failed).
+workers); `script_process` (a worker's process) with `time_split` (what it spends its time on);
+`run_observer` (the run record) with `remote_record`; `collective_watch` (stalls), `live_actions`
+(requests about a running job) with `worker_stacks`, `profile_signal`, `worker_profiles` and
+`profile_tools`; `failure_text` (why a job failed).
 """

@@ -62,8 +62,14 @@ _FLAGS: tuple[tuple[tuple[str, ...], str], ...] = (
 )
 
 
-_OWN = frozenset({"name", "storage_path", "no_record", "no_warm", "hang_report_s"})
+_OWN = frozenset(
+    {
+        *("name", "storage_path", "no_record", "no_warm", "hang_report_s"),
+        *("metric", "mode", "budget", "group", "as_json", "keep_best"),
+    }
+)
 """Options that torchrun does not have."""
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
@@ -124,6 +130,57 @@ def _add_own(found: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="Print stacks when ranks wait so long in a collective operation; 0 for never (60).",
     )
+
+    _add_experiment(found)
+
+
+def _add_experiment(found: argparse.ArgumentParser) -> None:
+    """Add the options that compare a run with earlier ones."""
+    found.add_argument(
+        "--metric",
+        help="Compare the run with earlier ones by this metric, which its output contains.",
+    )
+    found.add_argument(
+        "--mode", choices=["min", "max"], default="min", help="Minimize or maximize it (min)."
+    )
+    found.add_argument(
+        "--budget",
+        type=seconds,
+        metavar="TIME",
+        help="With --metric: end the run after 300s, 5m or 2h.",
+    )
+    found.add_argument(
+        "--group", help="With --metric: compare with runs of this group (the repository)."
+    )
+    found.add_argument(
+        "--keep-best",
+        action="store_true",
+        help="With --metric: restore the files of the best run with git unless this is better.",
+    )
+    found.add_argument(
+        "--json",
+        dest="as_json",
+        action="store_true",
+        help="With --metric: print the verdict as JSON, and the output to stderr.",
+    )
+
+
+def seconds(text: str) -> float:
+    """Return the seconds of `90`, `300s`, `5m`, `2h` or `1d`.
+
+    Raises:
+        ArgumentTypeError: The text is none of these, or not above zero.
+    """
+    number, unit = (text[:-1], text[-1:]) if text[-1:] in _UNITS else (text, "")
+    try:
+        found = float(number) * _UNITS[unit]
+    except ValueError:
+        found = 0.0
+    if not 0 < found < float("inf"):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no time above zero: write 90, 300s, 5m, 2h or 1d"
+        )
+    return found
 
 
 def _add_others(found: argparse.ArgumentParser) -> None:

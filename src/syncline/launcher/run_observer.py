@@ -117,15 +117,19 @@ class RunObserver:
     def ended(self, worker: RunningRank, exitcode: int) -> None:
         """Record how a worker ended."""
         self._ended[worker.request.rank] = worker, exitcode
+        spent = _spent(worker)
+        if self._record is not None and spent is not None:
+            with suppress(OSError):
+                self._record.sample(worker.request.rank, self._attempt, worker.pid, {}, spent)
 
     def tick(self, workers: Mapping[int, RunningRank]) -> None:
         """Sample the workers and upload."""
         now = self._clock()
-        pids = {rank: each.pid for rank, each in workers.items() if rank not in self._ended}
+        alive = {rank: each for rank, each in workers.items() if rank not in self._ended}
         if now >= self._next_sample:
             self._next_sample = now + SAMPLE_INTERVAL_S
-            self._sample(pids)
-        self._watched = pids
+            self._sample(alive)
+        self._watched = {rank: each.pid for rank, each in alive.items()}
         if self._record is None:
             return
         if now >= self._details_at:
@@ -224,16 +228,17 @@ class RunObserver:
             if stall.text:
                 print(f"syncline run: {stall.text}", file=sys.stderr, flush=True)
 
-    def _sample(self, pids: Mapping[int, int]) -> None:
+    def _sample(self, workers: Mapping[int, RunningRank]) -> None:
         if self._record is None:
             return
-        for rank, pid in pids.items():
+        for rank, worker in workers.items():
+            pid = worker.pid
             gpu_ids = self._live.workers[rank]["gpu_ids"] if rank in self._live.workers else ()
             try:
                 if pid not in self._samplers:
                     self._samplers[pid] = Sampler(pid, gpu_ids)  # type: ignore[arg-type]
                 usage = self._samplers[pid].sample()
-                self._record.sample(rank, self._attempt, pid, usage)
+                self._record.sample(rank, self._attempt, pid, usage, _spent(worker))
             except (psutil.Error, OSError):
                 continue
 
@@ -275,6 +280,10 @@ def _description(worker: RunningRank) -> dict[str, object]:
         "node_rank": request.group_rank,
         "gpu_ids": _gpu_ids(request),
     }
+
+
+def _spent(worker: RunningRank) -> dict[str, float] | None:
+    return None if worker.times is None else worker.times.read()
 
 
 def _gpu_ids(request: StartRank) -> list[str]:

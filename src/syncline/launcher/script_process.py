@@ -28,7 +28,7 @@ from typing import Any
 from syncline import settings, system
 from syncline.core import random_states
 from syncline.core.embedded import early_start, stack_dump
-from syncline.launcher import worker_profiles
+from syncline.launcher import time_split, worker_profiles
 from syncline.records import dataclass
 
 UNBUFFERED = "-u"
@@ -38,7 +38,10 @@ _PR_SET_PTRACER = 0x59616D61
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerProcess:
-    """Work of a worker's process (see `core.embedded.program_server`)."""
+    """Work of a worker's process (see `core.embedded.program_server`).
+
+    It is called with the descriptor of a `TimeReader`, if time is to be measured.
+    """
 
     command: tuple[str, ...]
     """Program and arguments."""
@@ -57,12 +60,17 @@ class WorkerProcess:
         os.environ.update(self.variables)
         arguments = script_arguments(self.command)
         if self.function is None and (arguments is None or is_hidden(arguments)):
+            for fd in fds:
+                os.close(fd)
             execute(self.command)
         _permit_inspection(self.launcher_pid)
         stack_dump.register()
         worker_profiles.offer()
         take_standard_streams()
         reset_libraries(template)
+        for fd in fds:
+            time_split.start(fd)
+            os.close(fd)
         if self.function is not None:
             call_pickled(self.function)
         else:

@@ -19,6 +19,7 @@ from syncline.launcher.messages import AgentFailed, GroupFailed, RankEnded, Rank
 from syncline.launcher.output import RankOutput, Sink
 from syncline.launcher.script_process import WorkerProcess
 from syncline.launcher.template import StartedAgent, Template, standard_input
+from syncline.launcher.time_split import TimeReader
 from syncline.records import dataclass
 
 TICK_S = 0.5
@@ -39,6 +40,8 @@ class RunningRank:
     request: StartRank
     pid: int
     output: RankOutput
+    times: TimeReader | None = None
+    """What it spends its time on; None if that is not measured."""
 
 
 class Observer(Protocol):
@@ -98,7 +101,7 @@ class Supervisor:
         self._selector.register(self._channel, selectors.EVENT_READ, self._channel)
         self._agent: tuple[int, int | None] = (agent.number, None)  # with the process id
         self._exitcode: int | None = None
-        self._starting: dict[int, tuple[StartRank, RankOutput]] = {}  # by number
+        self._starting: dict[int, tuple[StartRank, RankOutput, TimeReader | None]] = {}  # by number
         self._running: dict[int, RunningRank] = {}  # by number
         self._group: dict[int, RunningRank] = {}  # the last start, by rank
         self._outputs: list[RankOutput] = []
@@ -147,7 +150,9 @@ class Supervisor:
     def _start(self, request: StartRank) -> None:
         if len(self._group) == request.local_world_size:
             self._group = {}
-        output = RankOutput(request.rank, self._selector, self._observer.log(request))
+        log = self._observer.log(request)
+        output = RankOutput(request.rank, self._selector, log)
+        times = None if log is None else TimeReader()
         self._outputs.append(output)
         variables = {**self._variables, **request.variables}
         for name in request.removed:
@@ -160,10 +165,11 @@ class Supervisor:
             variables=variables,
             launcher_pid=os.getpid(),
         )
-        number = self._template.launch(work, (standard_input(), stdout, stderr))
+        others = () if times is None else (times.fd,)
+        number = self._template.launch(work, (standard_input(), stdout, stderr), others)
         os.close(stdout)
         os.close(stderr)
-        self._starting[number] = request, output
+        self._starting[number] = request, output, times
 
     # -- processes
 
@@ -184,8 +190,8 @@ class Supervisor:
             for pending in self._pending:
                 os.kill(pid, pending)
             return
-        request, output = self._starting.pop(number)
-        worker = RunningRank(request=request, pid=pid, output=output)
+        request, output, times = self._starting.pop(number)
+        worker = RunningRank(request=request, pid=pid, output=output, times=times)
         self._running[number] = self._group[request.rank] = worker
         self._send(RankStarted(local_rank=request.local_rank, pid=pid))
         if len(self._group) == request.local_world_size:
@@ -201,6 +207,8 @@ class Supervisor:
         worker.output.drain()
         self._send(RankEnded(pid=message.pid, exitcode=exitcode))
         self._observer.ended(worker, exitcode)
+        if worker.times is not None:
+            worker.times.close()
 
     def _read_last_messages(self) -> None:
         """Read the messages that the agent sent before it ended."""
