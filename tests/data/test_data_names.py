@@ -109,6 +109,14 @@ def test_an_unknown_name_is_an_attribute_error():
         _ = syncline.data.read_parqet
 
 
+@pytest.mark.parametrize(
+    ("name", "instead"), [("read_hudi", "HudiTableBuilder"), ("read_snowflake", "read_sql")]
+)
+def test_readers_that_are_not_offered_say_what_to_use(name, instead):
+    with pytest.raises(AttributeError, match=f"syncline.data has no {name}. Use .*{instead}"):
+        getattr(syncline.data, name)
+
+
 @pytest.mark.parametrize("name", RECORDED)
 def test_signature_has_every_parameter_that_programs_pass_to_ray(name):
     recorded = RECORDED[name]

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import syncline
-from syncline.data.columnar.expressions import col, unnest
+from syncline.data.columnar.expressions import col, lit, unnest
 from syncline.data.dataset import Dataset
 from syncline.data.from_memory import from_arrow, from_items
 from syncline.data.plan.build import MixStoppingCondition
@@ -89,6 +89,16 @@ def test_columns() -> None:
     assert {name: added.take(1)[0][name] for name in "de"} == {"d": 9, "e": 2}
     with pytest.raises(KeyError):
         ds.map(lambda row: row).select_columns("nothing").take_all()
+
+
+def test_rows_without_columns_are_still_rows(ds: Dataset) -> None:
+    bare = ds.drop_columns(["id"])
+    assert bare.count() == 10
+    assert bare.materialize().count() == 10
+    assert bare.take_all() == [{}] * 10
+    assert bare.filter(expr=lit(True)).limit(3).count() == 3
+    assert bare.union(bare).repartition(3).count() == 20
+    assert bare.with_column("one", lit(1)).sum("one") == 10
 
 
 def test_orders(ds: Dataset) -> None:

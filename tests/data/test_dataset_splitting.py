@@ -175,6 +175,30 @@ def test_a_hash_split_goes_by_the_value_alone() -> None:
     assert sorted(ids(again)) == ids(test)
 
 
+def test_a_hash_split_has_the_rows_of_rays_documentation() -> None:
+    train, test = numbers(8).streaming_train_test_split(
+        test_size=0.25, split_type="hash", hash_column="id"
+    )
+    assert (ids(train), ids(test)) == ([0, 2, 3, 4, 5, 6], [1, 7])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [f"user{number}" for number in range(2000)],
+        [number * 0.5 for number in range(2000)],
+        [number * 1024 for number in range(2000)],
+        [b"key%d" % number for number in range(2000)],
+    ],
+    ids=lambda values: type(values[0]).__name__ + str(values[1]),
+)
+def test_a_hash_split_meets_its_share_for_keys_of_any_type(values: list[object]) -> None:
+    rows = from_items([{"k": value} for value in values])
+    train, test = rows.streaming_train_test_split(0.25, split_type="hash", hash_column="k")
+    assert train.count() + test.count() == 2000
+    assert 440 <= test.count() <= 560  # three standard deviations
+
+
 def test_iterators_know_how_many_share_the_dataset() -> None:
     assert [iterator.world_size() for iterator in numbers(11).streaming_split(2)] == [2, 2]
     assert numbers(11).iterator().world_size() == 1

@@ -27,6 +27,20 @@ from syncline.suggestions import missing_attribute
 if TYPE_CHECKING:
     from syncline.data.api import *
 
+# Readers of Ray Data that are not offered: what programs write instead.
+_INSTEAD = {
+    "read_hudi": "read the table with the library `hudi` (HudiTableBuilder.from_base_uri(uri)."
+    "build().read_snapshot()) and pass the result to from_arrow",
+    "read_bigquery": "read_sql with google.cloud.bigquery.dbapi.connect, or export to Parquet",
+    "read_snowflake": "read_sql with snowflake.connector.connect",
+    "read_clickhouse": "read_sql with clickhouse_connect.dbapi.connect",
+    "read_databricks_tables": "read_sql with databricks.sql.connect, or read_delta with the path",
+    "read_unity_catalog": "read_delta with the path of the table and its storage_options",
+    "read_delta_sharing_tables": "delta_sharing.load_as_pandas and from_pandas",
+    "read_mcap": "read_binary_files, and flat_map with mcap.reader.make_reader",
+    "read_lerobot": "read_parquet for the frames' values and read_videos for the frames",
+}
+
 
 def __getattr__(name: str) -> Any:
     """Load a module of this package, or a name in `api`."""
@@ -37,6 +51,8 @@ def __getattr__(name: str) -> Any:
         if value is not None:
             globals()[name] = value
             return value
+    if name in _INSTEAD:
+        raise AttributeError(f"syncline.data has no {name}. Use instead: {_INSTEAD[name]}")
     raise missing_attribute(sys.modules[__name__], name)
 
 

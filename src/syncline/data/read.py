@@ -221,7 +221,8 @@ def read_sql(
         sql: The query.
         connection_factory: Opens a connection; called by each task.
         sql_params: Parameters of the query, as the database's `execute` takes them.
-        shard_keys: Columns whose hash assigns a row to a task; None for one task.
+        shard_keys: Columns that assign a row to a task: a column of integers by its ranges, others
+            by their hash; None for one task.
         shard_hash_fn: Function of the database that converts the key to a number.
         options: `ReadOptions`.
     """

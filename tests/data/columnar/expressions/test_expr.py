@@ -306,6 +306,37 @@ def test_a_tree_can_be_walked() -> None:
     assert not (expr + random()).is_idempotent()
 
 
+def test_str_is_a_tree_and_repr_the_notation() -> None:
+    @udf(return_dtype=pa.int64())
+    def joined(x: pa.Array, y: pa.Array) -> pa.Array:
+        return x
+
+    condition = (col("a") + 1 > 3) & ~col("b").is_in([1, 2])
+    assert str(condition).splitlines() == [
+        "&",
+        "├── left: >",
+        "│   ├── left: +",
+        "│   │   ├── left: col('a')",
+        "│   │   └── right: 1",
+        "│   └── right: 3",
+        "└── right: ~",
+        "    └── is_in",
+        "        ├── left: col('b')",
+        "        └── right: [1, 2]",
+    ]
+    assert repr(condition) == "(col('a') + 1 > 3) & ~col('b').is_in([1, 2])"
+    assert str(joined(col("a"), y=lit(1)).cast(pa.int32()).alias("z")).splitlines() == [
+        "alias('z')",
+        "└── cast(int32)",
+        "    └── joined()",
+        "        ├── col('a')",
+        "        └── y: 1",
+    ]
+    found = str(col("s").str.starts_with("x")).splitlines()
+    assert found == ["starts_with(pattern='x')", "└── col('s')"]
+    assert str(col("a")) == "col('a')"
+
+
 def test_expressions_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
         col("a").column = "b"  # type: ignore[misc]

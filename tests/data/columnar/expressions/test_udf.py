@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 from syncline.data import DataType
-from syncline.data.columnar.expressions import UDFExpr, col, pyarrow_udf, udf
+from syncline.data.columnar.expressions import UDFExpr, col, project, pyarrow_udf, udf, unnest
 
 TABLE = pa.table({"a": pa.chunked_array([[1, 2], [3]]), "b": [10, 20, None]})
 
@@ -156,3 +156,23 @@ def test_a_class_that_cannot_be_called_is_refused() -> None:
         @udf(return_dtype=DataType.int64())
         class Nothing:
             pass
+
+
+def test_functions_on_structs_of_functions_receive_arrays() -> None:
+    pair = pa.struct([("x", pa.int64()), ("y", pa.int64())])
+
+    @udf(return_dtype=pair)
+    def doubled(values: pa.Array) -> pa.Array:
+        assert isinstance(values, pa.Array)
+        return pa.StructArray.from_arrays([values, pc.multiply(values, 2)], ["x", "y"])
+
+    @udf(return_dtype=pair)
+    def swapped(pairs: pa.Array) -> pa.Array:
+        assert isinstance(pairs, pa.StructArray)
+        return pa.StructArray.from_arrays([pairs.field("y"), pairs.field("x")], ["x", "y"])
+
+    found = project(TABLE, [unnest(swapped(doubled(col("a"))))])
+    assert found.to_pydict() == {"x": [2, 4, 6], "y": [1, 2, 3]}
+    chunked = project(TABLE, [doubled(col("a")).alias("s")])
+    chunked = pa.concat_tables([chunked, chunked])
+    assert project(chunked, [unnest(swapped(col("s")))])["x"].to_pylist() == [2, 4, 6, 2, 4, 6]

@@ -54,9 +54,25 @@ def test_shards_hold_every_row_once(database, read_all):
 
 
 def test_a_database_without_the_hash_reads_in_one_task(database, read_all):
-    source = SQLDatasource("SELECT * FROM t", database, shard_hash_fn="NOSUCH", shard_keys=["id"])
+    source = SQLDatasource("SELECT * FROM t", database, shard_hash_fn="NOSUCH", shard_keys=["name"])
     assert len(source.get_read_tasks(8)) == 1
     assert read_all(source).num_rows == 1000
+
+
+def test_a_key_of_integers_is_read_in_ranges(database, read_all):
+    connection = database()
+    connection.executemany("INSERT INTO t VALUES (?, ?)", [(None, "none"), (-5, "below")])
+    connection.commit()
+    connection.close()
+    source = SQLDatasource("SELECT * FROM t", database, shard_hash_fn="NOSUCH", shard_keys=["id"])
+    tasks = source.get_read_tasks(4)
+    parts = [pa.concat_tables(list(task()), promote_options="permissive") for task in tasks]
+    keys = [[key for key in part["id"].to_pylist() if key is not None] for part in parts]
+    assert len(parts) == 4
+    assert sorted(sum(keys, [])) == [-5, *range(1000)]
+    assert all(max(left) < min(right) for left, right in zip(keys, keys[1:], strict=False))
+    assert "none" in parts[0]["name"].to_pylist()
+    assert max(map(len, keys)) - min(map(len, keys)) <= 6
 
 
 def test_an_empty_result_still_has_its_columns(database, read_all):

@@ -69,7 +69,9 @@ class IcebergDatasource(Datasource):
         arguments = {**(scan_kwargs or {}), "snapshot_id": self._snapshot_id}
         if row_filter is not None:
             arguments["row_filter"] = row_filter
-        self._scan = table.scan(**arguments)
+        scan = table.scan(**arguments)
+        # A catalog may hold connections, which cannot be pickled to the tasks.
+        self._scan = scan.update(catalog=None) if hasattr(scan, "catalog") else scan
         self._case_sensitive = bool(arguments.get("case_sensitive", True))
         self._scan_limit: int | None = arguments.get("limit")
         self._schema: pa.Schema = _arrow_schema(self._scan.projection())

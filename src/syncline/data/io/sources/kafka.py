@@ -209,7 +209,7 @@ class KafkaDatasource(Datasource):
         library = load("confluent_kafka", purpose="read_kafka", install=INSTALL)
         place = library.TopicPartition(topic, partition)
         low, high = consumer.get_watermark_offsets(place, timeout=_SERVER_TIMEOUT_S)
-        resolve = functools.partial(_resolved, consumer, topic, partition, low, high)
+        resolve = functools.partial(resolved, consumer, topic, partition, low, high)
         first = resolve(_of_partition(start, topic, partition, "earliest"))
         last = min(resolve(_of_partition(end, topic, partition, "latest")), high)
         if first < low:
@@ -334,9 +334,8 @@ def _check_names(name: str, offsets: Offsets, known: Sequence[tuple[str, int]]) 
             )
 
 
-def _resolved(
-    consumer: Any, topic: str, partition: int, low: int, high: int, offset: Offset
-) -> int:
+def resolved(consumer: Any, topic: str, partition: int, low: int, high: int, offset: Offset) -> int:
+    """Return the number of an offset in a partition that has the offsets `low` to `high`."""
     library = load("confluent_kafka", purpose="read_kafka", install=INSTALL)
     if offset is None or offset == "earliest":
         return low

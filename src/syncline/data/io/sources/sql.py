@@ -1,5 +1,5 @@
-"""Read the result of a query through a DB-API connection: in one task, or in shards by a hash of
-key columns.
+"""Read the result of a query through a DB-API connection: in one task, or in shards by ranges of a
+column of integers or by a hash of key columns.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ _ROWS_PER_TASK = 50
 class SQLDatasource(Datasource):
     """Reads the rows of a query; arguments as in `read_sql`.
 
-    A database that cannot compute MOD, ABS and the hash is read in one task, which is logged.
+    A key column of integers is divided into ranges, which every database can compute, and from an
+    index where there is one. For other keys the database must compute MOD, ABS and the hash;
+    otherwise the query is read in one task, which is logged.
     """
 
     def __init__(
@@ -56,9 +58,9 @@ class SQLDatasource(Datasource):
         data_context: DataContext | None = None,
     ) -> list[ReadTask]:
         """Return one task, or one for each shard."""
-        shards = self._num_shards(parallelism)
-        query, hashed = f"SELECT * FROM ({self.sql}) AS t WHERE", self._shard_of_row(shards)
-        queries = [self.sql] if shards == 1 else [f"{query} {hashed} = {n}" for n in range(shards)]
+        conditions = self._conditions(parallelism)
+        query = f"SELECT * FROM ({self.sql}) AS t WHERE"
+        queries = [f"{query} {each}" for each in conditions] or [self.sql]
         return [
             ReadTask(
                 functools.partial(read_query, query, self.connection_factory, self.sql_params),
@@ -87,6 +89,41 @@ class SQLDatasource(Datasource):
         """Return a digest of the query. Changes of the tables are not detected."""
         return digest("SQL", self.sql, self.sql_params, self.shard_keys, self.shard_hash_fn)
 
+    def _conditions(self, parallelism: int) -> list[str]:
+        """Return the conditions of the shards; none for one task."""
+        if parallelism <= 1 or not self.shard_keys:
+            return []
+        ranges = self._ranges(parallelism)
+        if ranges is not None:
+            return ranges
+        shards = self._num_shards(parallelism)
+        hashed = self._shard_of_row(shards)
+        return [] if shards == 1 else [f"{hashed} = {number}" for number in range(shards)]
+
+    def _ranges(self, parallelism: int) -> list[str] | None:
+        """Return conditions for ranges of the key; None if it is not one column of integers.
+
+        The first range has the rows without a key. The first and the last one have no bound, so
+        that a row that is inserted meanwhile is in one of them.
+        """
+        if len(self.shard_keys) != 1:
+            return None
+        (key,) = self.shard_keys
+        rows, least, most = self._fetch(
+            f"SELECT COUNT(*), MIN({key}), MAX({key}) FROM ({self.sql}) AS t"
+        )
+        if not all(isinstance(bound, int) for bound in (least, most)):
+            return None
+        shards = max(1, min(parallelism, -(-rows // _ROWS_PER_TASK), most - least + 1))
+        if shards == 1:
+            return []
+        cuts = [least + (most - least + 1) * index // shards for index in range(1, shards)]
+        between = [
+            f"{key} >= {start} AND {key} < {end}"
+            for start, end in zip(cuts, cuts[1:], strict=False)
+        ]
+        return [f"({key} < {cuts[0]} OR {key} IS NULL)", *between, f"{key} >= {cuts[-1]}"]
+
     def _num_shards(self, parallelism: int) -> int:
         if not self.supports_sharding(parallelism):
             return 1
@@ -99,9 +136,12 @@ class SQLDatasource(Datasource):
         return f"MOD(ABS({self.shard_hash_fn}({key})), {shards})"
 
     def _fetch_int(self, query: str) -> int:
+        return int(self._fetch(query)[0])
+
+    def _fetch(self, query: str) -> tuple[Any, ...]:
         with connected(self.connection_factory) as cursor:
             _execute(cursor, query, self.sql_params)
-            return int(cursor.fetchone()[0])
+            return tuple(cursor.fetchone())
 
 
 def read_query(
