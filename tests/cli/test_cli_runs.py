@@ -95,6 +95,7 @@ def test_json_keys_stay_the_same(syncline_command, write_run, storage):
         "tags",
         "note",
         "archived",
+        "experiment",
         "parameters",
         "cause",
     ]

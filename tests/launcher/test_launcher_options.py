@@ -6,7 +6,10 @@ import pytest
 
 from syncline.launcher import options, slurm
 
-OWN = {"help", "name", "storage_path", "no_record", "no_warm", "hang_report_s"}
+OWN = {
+    *("help", "name", "storage_path", "no_record", "no_warm", "hang_report_s"),
+    *("metric", "mode", "budget", "group", "as_json", "keep_best"),
+}
 
 LINES = (
     ["train.py"],

@@ -58,7 +58,9 @@ def last_text(run: RunSummary) -> str:
     if run.error is not None:
         return run.cause or "errored"
     stall = f"{run.cause};" if run.cause else ""
-    return " ".join(filter(None, (stall, trials_text(run.trials), report_text(run))))
+    verdict = (run.experiment or {}).get("verdict")
+    parts = (stall, trials_text(run.trials), f"{verdict};" if verdict else "", report_text(run))
+    return " ".join(filter(None, parts))
 
 
 def trials_text(trials: Mapping[str, int] | None) -> str:

@@ -12,5 +12,7 @@ together, exit code); `agent_process` and `torch_agent` (rendezvous, ranks, rest
 workers); `script_process` (a worker's process) with `time_split` (what it spends its time on);
 `run_observer` (the run record) with `remote_record`; `collective_watch` (stalls), `live_actions`
 (requests about a running job) with `worker_stacks`, `profile_signal`, `worker_profiles` and
-`profile_tools`; `failure_text` (why a job failed).
+`profile_tools`; `failure_text` (why a job failed). Options for
+experiments lead to `experiment` (a program that is compared with earlier runs), with
+`experiment_process` (its process), `metric_reader` (its output) and `working_tree` (its files).
 """

@@ -20,6 +20,7 @@ from syncline.runs import json_values
 from syncline.runs.annotations import read_annotations
 from syncline.runs.causes import cause_line, stall_text
 from syncline.runs.environment import is_process_alive
+from syncline.runs.experiments import read_experiment
 from syncline.runs.json_values import JsonObject, Record, finite
 from syncline.runs.record_files import sealed_name
 from syncline.runs.run_directory import (
@@ -112,6 +113,10 @@ class RunSummary:
     """Record that users wrote about the run."""
     archived: bool = False
     """True if lists leave the run out."""
+    experiment: Record | None = None
+    """Fields of the experiment if the run is one of `syncline run --metric`: verdict, value of the
+    metric, best run before it, and others.
+    """
     parameters: Record = field(default_factory=dict)
     """Numbers, texts and booleans in the configuration of the training function, by names such as
     `model/layers`; empty for a search.
@@ -282,8 +287,18 @@ def summary_of(
         tags=annotations.tags,
         note=annotations.note,
         archived=annotations.archived,
+        experiment=_experiment(run),
         parameters=parameters_of(described.get("config")),
     )
+
+
+def _experiment(run: StorageDirectory) -> JsonObject | None:
+    if run.local_path is None:
+        return None
+    found = read_experiment(run.local_path)
+    if found is None or len(found.error) > _ERROR_CHARACTERS:
+        return None
+    return {**found.as_json(), "metrics": _bounded_metrics(found.metrics)}
 
 
 def parameters_of(config: Any) -> JsonObject:

@@ -1,0 +1,111 @@
+"""`ExperimentProcess`: a program with a time budget, whose output is shown, logged and read."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import IO
+
+from syncline import system
+
+GRACE_S = 10.0
+"""Seconds between SIGTERM and SIGKILL at the end of the budget."""
+DRAIN_S = 5.0
+"""Seconds to read on after the end, if a child process of the program holds its output open."""
+TAIL_LINES = 20
+_PR_SET_PDEATHSIG = 1
+
+
+class ExperimentProcess:
+    """Starts a program in a process group of its own. The group ends with this process, also if
+    that is killed (Linux).
+
+    Args:
+        command: The command line.
+        variables: Environment variables.
+        streams: Text streams that show its output and its errors.
+        on_line: Called with each line of either, without its end; on two threads.
+
+    Raises:
+        OSError: The program cannot be started.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        variables: Mapping[str, str],
+        streams: tuple[IO[str], IO[str]],
+        on_line: Callable[[str], None],
+    ) -> None:
+        self._on_line = on_line
+        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._process = subprocess.Popen(
+            command,
+            env=dict(variables),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+            preexec_fn=_end_with_parent if system.IS_LINUX else None,
+        )
+        pairs = zip((self._process.stdout, self._process.stderr), streams, strict=True)
+        self._threads = [
+            threading.Thread(target=self._read, args=pair, name="syncline-output", daemon=True)
+            for pair in pairs
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def wait(self, budget_s: float | None) -> tuple[int, bool]:
+        """Wait for the end; return the exit code, and whether the budget was used up. Then the
+        whole group is ended.
+        """
+        try:
+            code = self._process.wait(budget_s)
+            is_over = False
+        except subprocess.TimeoutExpired:
+            code, is_over = self.end(), True
+        for thread in self._threads:
+            thread.join(DRAIN_S)
+        return code, is_over
+
+    def end(self) -> int:
+        """End the group, first with SIGTERM; return the exit code."""
+        self.signal(signal.SIGTERM)
+        deadline = time.monotonic() + GRACE_S
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(max(0.0, deadline - time.monotonic()))
+        self.signal(signal.SIGKILL)  # also what it started
+        return self._process.wait()
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the group."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+    @property
+    def tail(self) -> str:
+        """Last lines of output and errors."""
+        return "\n".join(self._tail)
+
+    def _read(self, source: IO[str], shown: IO[str]) -> None:
+        for line in source:
+            with suppress(OSError, ValueError):  # the reader of our output has gone
+                shown.write(line)
+                shown.flush()
+            text = line.rstrip("\n")
+            self._tail.append(text)
+            self._on_line(text)
+
+
+def _end_with_parent() -> None:
+    """Let the system kill this process when its parent ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
