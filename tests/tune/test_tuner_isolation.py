@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import random
 import signal
@@ -135,11 +136,10 @@ def test_an_imported_module_of_the_program_costs_one_process(tmp_path: Path) -> 
 
     def train(config: dict[str, Any]) -> None:
         sys.path.insert(0, directory)
-        import imported_by_trial
-
-        before = imported_by_trial.count
+        module: Any = importlib.import_module("imported_by_trial")
+        before = module.count
         if config["number"] == 20:
-            imported_by_trial.count += 1
+            module.count += 1
         tune.report({"x": before})
 
     results = fit(train, tmp_path, 40)

@@ -22,7 +22,7 @@ from syncline.tune.workers.pool import TrialProcess
 
 ONE_CPU = PlacementGroupFactory([{"CPU": 1}])
 GROUP: Any = object()
-START = messages.Start(info=None, config={})  # type: ignore[arg-type]
+START = messages.Start(info=None, config={})
 FAILED = Failed(error=b"", text="died")
 
 
@@ -39,7 +39,7 @@ class Pool:
 
     def take(self, factory: Any, group: Any) -> TrialProcess:
         self.started += 1
-        return TrialProcess(self.started, factory)  # type: ignore[arg-type]
+        return TrialProcess(self.started, factory)
 
     def run_batch(self, process: Any, batch: messages.RunBatch, on_outcome: Any) -> None:
         assert all(start.isolated and start.imports == self.imports for start in batch.starts)
@@ -75,8 +75,8 @@ class Search:
     def __init__(self) -> None:
         self.pool, self.reservations = Pool(), Reservations()
         self.batches = TrialBatches(
-            self.pool,  # type: ignore[arg-type]
-            self.reservations,  # type: ignore[arg-type]
+            self.pool,
+            self.reservations,
             lambda process, outcome, error: None,
         )
         self.trials = 0

@@ -142,7 +142,7 @@ def test_caches_of_functions_are_emptied(state: ProcessState, helper: ModuleType
 
 
 def test_modules_with_a_state_that_cannot_be_compared_are_not_shared(helper: ModuleType) -> None:
-    helper.stream = (number for number in range(3))
+    vars(helper)["stream"] = (number for number in range(3))
     assert "cannot be compared" in ProcessState(lambda: None).restore()
 
 

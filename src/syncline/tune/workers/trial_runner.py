@@ -20,6 +20,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import dropwhile
 from pathlib import Path
 from sys import _current_frames
@@ -148,7 +149,7 @@ class TrialRunner:
         while (command := self._commands.get()) is not None:
             if isinstance(command, _Batch):
                 while (start := command.next()) is not None:
-                    outcome = _outcome_of(lambda start=start: host.run_to_end(start))
+                    outcome = _outcome_of(partial(host.run_to_end, start))
                     if not isinstance(outcome, messages.Stepped) or outcome.ended:
                         command.unusable = host.clean_up()
                         if command.unusable:
@@ -156,7 +157,7 @@ class TrialRunner:
                     flush_output()
                     self._outcomes.put(outcome)
                 continue
-            outcome = _outcome_of(lambda command=command: host.execute(command))
+            outcome = _outcome_of(partial(host.execute, command))
             flush_output()
             self._outcomes.put(outcome)
         host.leave()
