@@ -39,7 +39,7 @@ _CAUSES = frozenset(map(str, Cause))
 DIFFERENCES = frozenset(
     {Cause.MISSING_COLLECTIVE, Cause.MISMATCHED_COLLECTIVES, Cause.MISMATCHED_SHAPES}
 )
-"""Causes for which the ranks call different collective operations. Gloo may abort a process then."""
+"""Causes for which the calls of the ranks differ. Gloo may abort a process then."""
 STALLS = DIFFERENCES | {Cause.STOPPED}
 """Causes for which the training makes no progress."""
 

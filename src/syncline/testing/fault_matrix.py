@@ -1,4 +1,4 @@
-"""The fault matrix: every `TrainingFault` with every way of parallelism, and the verdict of the run.
+"""The fault matrix: each `TrainingFault` with each way of parallelism, and the verdict of the run.
 
     for trial in run_matrix(directory, trials=3):
         print(trial)

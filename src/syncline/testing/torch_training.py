@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 from torch.utils.data import DataLoader, Dataset
 
 from syncline import train
@@ -52,9 +52,9 @@ def prepared(parallelism: Parallelism, world_size: int) -> nn.Module:
         return prepare_model(model)
     if parallelism == "fsdp2":
         return prepare_model(model, parallel_strategy="fsdp")
-    mesh = init_device_mesh("cpu", (world_size,))
+    mesh = init_device_mesh("cpu", (world_size,), mesh_dim_names=("tp",))
     plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
-    return parallelize_module(model, mesh, plan)
+    return prepare_model(model, parallel_strategy_kwargs={"mesh": mesh, "parallelize_plan": plan})
 
 
 def train_with_fault(config: Mapping[str, object]) -> None:

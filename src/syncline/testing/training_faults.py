@@ -17,7 +17,6 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from enum import Enum
-from io import RawIOBase
 
 from syncline.records import dataclass
 
@@ -114,7 +113,7 @@ class FaultInjector:
         self._step = -1
         self._burners: list[subprocess.Popen[bytes]] = []
         self._garbage: list[list[object]] = []
-        self._file: RawIOBase | None = None
+        self._file: int | None = None
 
     def begin_step(self, step: int) -> None:
         """Begin a step, before its batch is loaded."""
@@ -168,7 +167,7 @@ class FaultInjector:
             burner.kill()
             burner.wait()
         if self._file is not None:
-            self._file.close()
+            os.close(self._file)
 
     def _happen_once(self) -> None:
         if self._fault is TrainingFault.STOPPED:
@@ -198,12 +197,13 @@ class FaultInjector:
     def _use_disk(self) -> None:
         """Drop a file from the page cache and read it again."""
         if self._file is None:
-            self._file = tempfile.TemporaryFile(dir="/var/tmp", buffering=0)
-            self._file.write(os.urandom(FILE_BYTES))
-            os.fsync(self._file.fileno())
-        os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        self._file.seek(0)
-        while self._file.read(1 << 20):
+            self._file, path = tempfile.mkstemp(dir="/var/tmp")
+            os.unlink(path)
+            os.write(self._file, os.urandom(FILE_BYTES))
+            os.fsync(self._file)
+        os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.lseek(self._file, 0, os.SEEK_SET)
+        while os.read(self._file, 1 << 20):
             pass
 
     def _collect(self) -> None:

@@ -112,6 +112,11 @@ class TrainSession(ABC):
         Sessions without a controller ignore it.
         """
 
+    def follow_inputs(self, has_bad_inputs: Callable[[], bool]) -> None:  # noqa: B027 (optional)
+        """Set the function that tells whether a model's last inputs have values that are not
+        finite. Called when a report has such a value. Sessions without a controller ignore it.
+        """
+
     @property
     @abstractmethod
     def storage(self) -> StorageContext:

@@ -49,6 +49,9 @@ class FakeSession:
     def follow_calls(self, source: Any) -> None:
         """Ignore it, as sessions without a controller do."""
 
+    def follow_inputs(self, has_bad_inputs: Any) -> None:
+        """Ignore it, as sessions without a controller do."""
+
     def get_preemption_info(self) -> PreemptionInfo | None:
         return self.preemption
 

@@ -59,6 +59,7 @@ class Diagnosis:
         self._health = RankHealth(0)
         self._has_calls = False
         self._not_finite: set[str] = set()  # names of metrics
+        self._bad_inputs: set[tuple[int, int]] = set()  # rank, report
         self._recorded = 0.0
 
     def attempt_began(self, workers: Sequence[Worker]) -> None:
@@ -98,6 +99,10 @@ class Diagnosis:
                 text = str(failure.exception)
                 self._record(Verdict(cause=Cause.DEAD, ranks=(rank,), seconds=0.0, text=text))
 
+    def bad_inputs(self, rank: int, report: int) -> None:
+        """Note that the batch of a rank before a report had a value that is not finite."""
+        self._bad_inputs.add((rank, report))
+
     def round(self, report: int, metrics: Sequence[Metrics | None]) -> None:
         """Look for the first rank that reports a number that is not finite.
 
@@ -110,10 +115,14 @@ class Diagnosis:
             ranks = tuple(
                 rank for rank, each in enumerate(metrics) if each and _is_not_finite(each.get(name))
             )
+            bad = tuple(rank for rank in ranks if (rank, report) in self._bad_inputs)
+            ranks = bad or ranks
             rest = (
-                "All ranks have it at once, so it comes from the model or from its optimizer."
+                "The batch has values that are not finite."
+                if bad
+                else "All ranks have it at once, so it comes from the model or from its optimizer."
                 if len(ranks) == len(metrics) > 1
-                else "Look at the batch of that rank."
+                else "The batch is finite, so look at the model and the loss."
             )
             self._tell(
                 Verdict(

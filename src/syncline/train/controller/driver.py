@@ -43,6 +43,7 @@ from syncline.train.snapshots.directory import Choice
 from syncline.train.storage.context import StorageFullError
 from syncline.train.workers.group import TrainingGroup, WorkerStartError, rank_death
 from syncline.train.workers.messages import (
+    BadInputs,
     Checkpoints,
     Committed,
     Consumed,
@@ -266,6 +267,8 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
                     exception=unpack_error(message.exception), traceback=message.traceback
                 )
                 self._handle(events.RankFailed(attempt=attempt, rank=rank, failure=failure))
+            elif isinstance(message, BadInputs):
+                self._diagnosis.bad_inputs(rank, message.report)
             elif isinstance(message, RankObserved):
                 if attempt == self._attempt:
                     self._diagnosis.observed(rank, message)

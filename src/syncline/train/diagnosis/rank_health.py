@@ -25,6 +25,7 @@ from syncline.train.diagnosis.collective_calls import (
     lateness,
 )
 from syncline.train.diagnosis.thread_states import ThreadTimes
+from syncline.train.workers.hang_watch import WINDOW_S
 from syncline.train.workers.messages import RankObserved
 
 SLOW_SHARE = 0.15
@@ -34,9 +35,13 @@ SLOW_WINDOWS = 3
 DOMINANCE = 3.0
 """Factor by which the waits for the slow rank exceed those for any other one."""
 STALL_S = 5.0
-"""Seconds in one call after which ranks that have not made it are looked at."""
-SILENT_S = 5.0
-"""Seconds without an observation after which a rank does not answer."""
+"""Seconds in one call after which ranks that have not made it are named."""
+SILENT_S = 3.0
+"""Seconds without an observation after which the state of a rank's process is looked at."""
+NO_ANSWER_S = 10.0
+"""Seconds without an observation after which a rank whose process is not stopped is named."""
+STOP_S = 1.0
+"""Seconds in one call after which ranks whose processes are stopped are named."""
 FEWEST_CALLS = 4
 _SHORTEST_S = 1e-3
 
@@ -105,15 +110,17 @@ class RankHealth:
         different = self._difference()
         if different is not None:
             return self._new(different)
-        silent = self.silent_ranks(now_s)
         found = absence(calls)
-        if found is None or (not silent and found.since_s > self._newest(calls) - STALL_S):
+        if found is None or self._ended & {*found.absent, *found.waiting}:
             return None
-        known = states or {}
-        stopped = tuple(
-            rank for rank in found.absent if rank in silent and known.get(rank) in ("T", "t")
-        )
-        return self._new(_absent(found, self._latest, silent, stopped, self._seconds(found, calls)))
+        seconds = self._newest(found.waiting) - found.since_s
+        known, silent = states or {}, self.silent_ranks(now_s)
+        stopped = tuple(r for r in found.absent if r in silent and known.get(r) in ("T", "t"))
+        quiet = tuple(r for r in found.absent if now_s - self._heard[r] > NO_ANSWER_S)
+        answering = set(found.absent) - set(silent)
+        if seconds < (STOP_S if stopped else STALL_S) or not (stopped or quiet or answering):
+            return None
+        return self._new(_absent(found, self._latest, quiet, stopped, seconds))
 
     def silent_ranks(self, now_s: float) -> tuple[int, ...]:
         """Return the ranks that have not sent an observation for long."""
@@ -139,13 +146,14 @@ class RankHealth:
         found = first_difference(calls)
         return None if found is None else _different(found)
 
-    def _newest(self, calls: Mapping[int, object]) -> float:
-        return max(
-            (each.window * 2.0 for rank, each in self._latest.items() if rank in calls), default=0.0
-        )
+    @property
+    def _ended(self) -> set[int]:
+        """Ranks whose training functions have ended."""
+        return {rank for rank, each in self._latest.items() if each.window < 0}
 
-    def _seconds(self, found: Absence, calls: Mapping[int, object]) -> float:
-        return max(0.0, self._newest(calls) - found.since_s)
+    def _newest(self, ranks: tuple[int, ...]) -> float:
+        """Return the time of the oldest of the last observations of these ranks."""
+        return min(self._latest[rank].window for rank in ranks) * WINDOW_S
 
     def _late_window(self, members: Mapping[int, RankObserved]) -> Verdict | None:
         before, self._before = self._before, {r: each.times for r, each in members.items()}
@@ -280,7 +288,7 @@ def _different(found: Difference) -> Verdict:
 def _absent(
     found: Absence,
     latest: Mapping[int, RankObserved],
-    silent: tuple[int, ...],
+    quiet: tuple[int, ...],
     stopped: tuple[int, ...],
     seconds: float,
 ) -> Verdict:
@@ -296,13 +304,12 @@ def _absent(
             text=f"{text}. {_upper(ranks_text(stopped))} was stopped by a signal (SIGSTOP); "
             "`kill -CONT` continues it.",
         )
-    quiet = tuple(rank for rank in found.absent if rank in silent)
     if quiet:
         return Verdict(
             cause=Cause.STOPPED,
             ranks=quiet,
             seconds=seconds,
-            text=f"{text}. {_upper(ranks_text(quiet))} does not answer: its process is stopped, "
+            text=f"{text}. {_upper(ranks_text(quiet))} gives no answer: the process is stopped, "
             "its machine is gone, or a call holds the interpreter.",
         )
     line = latest[found.absent[0]].line if found.absent[0] in latest else ""

@@ -2,7 +2,7 @@
 
 torch keeps them in a ring buffer, whatever made the call: the program, `DistributedDataParallel`
 (which calls from C++), FSDP2 or tensor parallelism. An entry costs about a microsecond. Not
-covered: processes in which something used the recorder before the variable was set, which fixes its size.
+covered: processes in which something used the recorder before the variable was set.
 """
 
 from __future__ import annotations

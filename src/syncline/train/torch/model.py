@@ -21,6 +21,7 @@ from syncline.train.torch.amp import cast_forward, scaler_of
 from syncline.train.torch.automatic_snapshots import follow_model
 from syncline.train.torch.device import get_device
 from syncline.train.torch.fsdp_units import find_units, recompute
+from syncline.train.torch.input_check import follow_inputs
 from syncline.train.torch.mesh import (
     broadcast_values,
     check_mesh,
@@ -104,6 +105,7 @@ def prepare_model(
     kwargs = dict(parallel_strategy_kwargs or {})
     prepared = _prepared(model, device, parallel_strategy, kwargs, session.world_size, move=move)
     follow_model(prepared, session, scaler_of(session))
+    session.follow_inputs(follow_inputs(prepared))
     return prepared
 
 

@@ -174,6 +174,14 @@ class RankObserved:
     """Recent collective calls; None if they were not read."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class BadInputs:
+    """The last batch of this rank before a report had a value that is not finite."""
+
+    report: int
+    """Number of the report."""
+
+
 StateMessage = (
     Reported
     | Uploaded
@@ -186,7 +194,7 @@ StateMessage = (
     | Terminating
 )
 """Messages that the state machine handles."""
-WorkerMessage = StateMessage | UsageReported | RankObserved
+WorkerMessage = StateMessage | UsageReported | RankObserved | BadInputs
 
 MetricsReported = tuple[int, Metrics, float, bytes | None]
 """Wire form of a `Reported` without a checkpoint: (index, metrics, time, states). Training may send

@@ -29,6 +29,7 @@ from syncline.train.session import ReportCall, TrainSession, unknown_dataset
 from syncline.train.snapshots.rank_snapshots import RankSnapshots
 from syncline.train.storage.context import StorageContext, checked_name, checkpoint_dir_name
 from syncline.train.workers.messages import (
+    BadInputs,
     BarrierReached,
     BarrierReleased,
     CheckpointPart,
@@ -125,6 +126,7 @@ class WorkerSession(TrainSession):
         self.barrier_s = 0.0
         """Seconds in barriers of `train.collective`."""
         self.communication_meters = [lambda: self.barrier_s]
+        self._has_bad_inputs: Callable[[], bool] | None = None  # None once it was asked
         self.call_log = CallLog()
         """Recent calls of collective operations."""
         self._report_times: deque[float] = deque(maxlen=_REPORT_TIMES)
@@ -153,6 +155,9 @@ class WorkerSession(TrainSession):
 
     def follow_calls(self, source: Callable[[], Sequence[CollectiveCall]]) -> None:
         self.call_log.source = source
+
+    def follow_inputs(self, has_bad_inputs: Callable[[], bool]) -> None:
+        self._has_bad_inputs = has_bad_inputs
 
     @property
     def storage(self) -> StorageContext:
@@ -196,6 +201,10 @@ class WorkerSession(TrainSession):
             if self._forks != _forks:
                 self._check_process("report")
             plain = metric_values.clean(call.metrics)
+            if self._has_bad_inputs is not None:
+                for value in plain.values():
+                    if value.__class__ is float and value - value != 0.0:  # not finite
+                        self._look_at_inputs(self._has_bad_inputs)
             faults.reach("train.report")
             states = None
             if not self._reports_files and not self.readers.is_idle:
@@ -207,6 +216,12 @@ class WorkerSession(TrainSession):
             self._send_buffer.put_batched((index, plain, now, states))
         finally:
             self.reported_s += time.perf_counter() - began
+
+    def _look_at_inputs(self, has_bad_inputs: Callable[[], bool]) -> None:
+        """Tell the controller if the batch of the report that follows has bad values."""
+        self._has_bad_inputs = None
+        if has_bad_inputs():
+            self._send_buffer.put_batched(BadInputs(report=self.next_report))
 
     @_timed("reported_s")
     def _report_checkpoint(self, call: ReportCall) -> None:
