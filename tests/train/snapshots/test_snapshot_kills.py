@@ -1,0 +1,151 @@
+"""Runs without checkpoints whose processes are killed: the weights are those of an undisturbed run,
+each sample is seen once an epoch, and a killed worker costs at most one step.
+
+`make chaos KILLS=200 SEED=5` kills as often as one likes. A failure names its seed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from syncline.testing.waiting import eventually
+from syncline.train.snapshots import directory as directories
+from tests.train.snapshots.snapshot_program import ROWS, STEPS, WORKERS
+
+pytestmark = pytest.mark.processes
+
+KILLS = int(os.environ.get("CHAOS_KILLS", "6"))
+SEED = int(os.environ.get("CHAOS_SEED", "1"))
+PATIENCE_S = 120.0
+
+
+class Program:
+    """The training, started again whenever its driver was killed."""
+
+    def __init__(self, folder: Path, mode: str, epochs: int) -> None:
+        self.folder, self.mode, self.epochs = folder, mode, epochs
+        folder.mkdir(exist_ok=True)
+        self.log = (folder / "log").open("w")
+        self.start()
+
+    def start(self) -> None:
+        command = [
+            sys.executable,
+            str(Path(__file__).with_name("snapshot_program.py")),
+            str(self.folder),
+            self.mode,
+            str(self.epochs),
+        ]
+        self.process = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT)
+
+    def steps(self, rank: int = 0) -> list[int]:
+        """Steps that a rank has executed, with repetitions."""
+        path = self.folder / f"steps-{rank}"
+        return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+    @property
+    def is_over(self) -> bool:
+        return self.process.poll() == 0
+
+    def wait_for_steps(self, more: int) -> None:
+        wanted = len(self.steps()) + more
+        eventually(lambda: self.is_over or len(self.steps()) >= wanted, within_s=PATIENCE_S)
+
+    def kill(self, name: str) -> None:
+        """SIGKILL to "0", "1" or "driver"."""
+        with suppress(FileNotFoundError, ProcessLookupError, ValueError):
+            os.kill(int((self.folder / f"pid-{name}").read_text()), signal.SIGKILL)
+        if name == "driver":
+            self.process.wait()
+            self.start()
+
+    def outcome(self) -> dict[str, Any]:
+        assert self.process.wait(PATIENCE_S) == 0, (self.folder / "log").read_text()[-4000:]
+        self.log.close()
+        outcome: dict[str, Any] = json.loads((self.folder / "outcome.json").read_text())
+        return outcome
+
+    def repeated(self) -> int:
+        """Number of steps that were executed again, the maximum of the ranks."""
+        return max(len(steps) - len(set(steps)) for steps in map(self.steps, range(WORKERS)))
+
+
+def undisturbed(folder: Path, mode: str, epochs: int) -> dict[str, Any]:
+    program = Program(folder, mode, epochs)
+    outcome = program.outcome()
+    assert program.repeated() == 0
+    assert outcome["seen"] == {str(epoch): list(range(ROWS)) for epoch in range(epochs)}
+    return outcome
+
+
+@pytest.mark.parametrize("mode", ["automatic", "manual", "data"])
+def test_killed_workers_cost_one_step_each_and_change_nothing(tmp_path: Path, mode: str) -> None:
+    expected = undisturbed(tmp_path / "undisturbed", mode, 3)
+    folder = tmp_path / "killed"
+    folder.mkdir()
+    # In the middle of an epoch, after its last step, and a second time in the same epoch.
+    (folder / "die-1").write_text(str(STEPS // 2))
+    program = Program(folder, mode, 3)
+    for rank, step in ((0, STEPS), (1, STEPS + 1), (1, 2 * STEPS + 3)):
+        eventually(
+            lambda: not list(folder.glob("die-*")) or program.process.poll() is not None,
+            within_s=PATIENCE_S,
+        )
+        (folder / f"die-{rank}").write_text(str(step))
+    assert program.outcome() == expected
+    assert not list(folder.glob("die-*"))
+    assert program.repeated() <= 4
+    text = (folder / "log").read_text()
+    assert "or from a newer memory snapshot" in text or "from the last memory snapshot" in text
+
+
+@pytest.mark.parametrize("mode", ["automatic", "manual"])
+def test_the_driver_killed_and_started_again_goes_on_at_the_snapshot(
+    tmp_path: Path, mode: str
+) -> None:
+    expected = undisturbed(tmp_path / "undisturbed", mode, 3)
+    program = Program(tmp_path / "killed", mode, 3)
+    program.wait_for_steps(STEPS + 2)
+    program.kill("driver")
+    assert program.outcome() == expected
+    assert program.repeated() <= 2
+    assert (
+        "training run with 2 workers, from the memory snapshot of step"
+        in (tmp_path / "killed" / "log").read_text()
+    )
+
+
+def test_a_finished_run_leaves_no_snapshots(tmp_path: Path) -> None:
+    before = set(directories.root().iterdir()) if directories.root().exists() else set()
+    undisturbed(tmp_path / "undisturbed", "manual", 1)
+    after = set(directories.root().iterdir()) if directories.root().exists() else set()
+    assert after <= before
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mode", ["automatic", "manual", "data"])
+def test_kills_at_random_moments_change_nothing(tmp_path: Path, mode: str) -> None:
+    epochs = 4 + 4 * KILLS
+    expected = undisturbed(tmp_path / "undisturbed", mode, epochs)
+    draw = random.Random(SEED)
+    program = Program(tmp_path / "killed", mode, epochs)
+    kills = 0
+    for _ in range(KILLS):
+        program.wait_for_steps(draw.randrange(1, 3 * STEPS))
+        if program.is_over:
+            break
+        program.kill(draw.choice(("0", "1", "0", "1", "driver")))
+        kills += 1
+    assert program.outcome() == expected, f"seed {SEED}"
+    assert kills, "the run ended before the first kill"
+    assert program.repeated() <= 2 * kills, f"seed {SEED}: more than expected after {kills} kills"
