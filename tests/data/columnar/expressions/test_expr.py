@@ -333,7 +333,7 @@ def test_str_is_a_tree_and_repr_the_notation() -> None:
         "        └── y: 1",
     ]
     found = str(col("s").str.starts_with("x")).splitlines()
-    assert found == ["starts_with(pattern='x')", "└── col('s')"]
+    assert found == ["starts_with(pattern='x', ignore_case=False)", "└── col('s')"]
     assert str(col("a")) == "col('a')"
 
 

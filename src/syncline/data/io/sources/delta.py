@@ -39,11 +39,7 @@ class DeltaDatasource(ParquetDatasource):
         shuffle: Any = None,
         arrow_parquet_args: Mapping[str, Any] | None = None,
     ) -> None:
-        if not isinstance(path, str):
-            raise ValueError(
-                f"read_delta takes the path or URI of one table, not {path!r}: "
-                "read each table and combine them with union"
-            )
+        require_one(path)
         table = open_table(path, version, storage_options)
         dataset = _dataset(table, path, filesystem)
         actions = pa.table(table.get_add_actions(flatten=True))
@@ -149,12 +145,20 @@ class DeltaDatasource(ParquetDatasource):
         return [self._full_path(file.path) for file in self._files]
 
 
+def require_one(path: object) -> None:
+    """Raise ValueError for anything but one path."""
+    if not isinstance(path, str):
+        raise ValueError(
+            f"read_delta takes the path or URI of one table, not {path!r}: "
+            "read each table and combine them with union"
+        )
+
+
 def schema_of_empty_table(
     path: str, version: int | None, storage_options: Mapping[str, str] | None
 ) -> pa.Schema | None:
     """Return the schema of a version without files; None if it has some."""
-    if not isinstance(path, str):
-        return None
+    require_one(path)
     table = open_table(path, version, storage_options)
     return None if table.file_uris() else _dataset(table, path, None).schema
 

@@ -93,7 +93,7 @@ class IcebergDatasource(Datasource):
 
     def estimate_inmemory_data_size(self) -> int | None:
         """Return the size of the files."""
-        return sum(task.file.file_size_in_bytes for task in self._files())
+        return sum(int(task.file.file_size_in_bytes) for task in self._files())
 
     def input_files(self) -> list[str]:
         return [task.file.file_path for task in self._files()]
@@ -238,22 +238,21 @@ def _exact(expr: Expr) -> Any:
             if left is None or right is None:
                 return None
             return left & right if expr.op is Operation.AND else left | right
-        case BinaryExpr(op=Operation.IN, left=ColumnExpr(), right=LiteralExpr()):
-            values = expr.right.value
+        case BinaryExpr(
+            op=Operation.IN, left=ColumnExpr(column=name), right=LiteralExpr(value=values)
+        ):
             if not isinstance(values, list | tuple) or any(value is None for value in values):
                 return None
-            return expressions.In(expr.left.name, values)
-        case BinaryExpr(left=ColumnExpr(), right=LiteralExpr()):
-            return _comparison(expressions, expr.op, expr.left.name, expr.right.value)
-        case BinaryExpr(left=LiteralExpr(), right=ColumnExpr()):
-            mirrored = _MIRRORED.get(expr.op)
-            if mirrored is None:
-                return None
-            return _comparison(expressions, mirrored, expr.right.name, expr.left.value)
-        case UnaryExpr(op=Operation.IS_NULL, operand=ColumnExpr()):
-            return expressions.IsNull(expr.operand.name)
-        case UnaryExpr(op=Operation.IS_NOT_NULL, operand=ColumnExpr()):
-            return expressions.NotNull(expr.operand.name)
+            return expressions.In(name, values)
+        case BinaryExpr(op=op, left=ColumnExpr(column=name), right=LiteralExpr(value=value)):
+            return _comparison(expressions, op, name, value)
+        case BinaryExpr(op=op, left=LiteralExpr(value=value), right=ColumnExpr(column=name)):
+            mirrored = _MIRRORED.get(op)
+            return None if mirrored is None else _comparison(expressions, mirrored, name, value)
+        case UnaryExpr(op=Operation.IS_NULL, operand=ColumnExpr(column=name)):
+            return expressions.IsNull(name)
+        case UnaryExpr(op=Operation.IS_NOT_NULL, operand=ColumnExpr(column=name)):
+            return expressions.NotNull(name)
     return None
 
 

@@ -12,7 +12,7 @@ import datetime
 import functools
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -351,7 +351,7 @@ def resolved(consumer: Any, topic: str, partition: int, low: int, high: int, off
 
 
 def _table(messages: Sequence[Any], schema: pa.Schema) -> pa.Table:
-    columns = {
+    columns: dict[str, Callable[[Any], object]] = {
         "offset": lambda each: each.offset(),
         "key": lambda each: each.key(),
         "value": lambda each: each.value(),
