@@ -97,6 +97,8 @@ def test_a_directory_has_more_than_one_path(run: runs.Run, tmp_path: Path) -> No
         ("bucket/runs/a", "s3://bucket/runs/a", True),
         ("bucket/runs/a", "s3://bucket/runs/a?endpoint_override=localhost", True),
         ("/runs/a", "hdfs://host:9000/runs/a", True),
+        ("bucket/runs/a", "s3://key:***@bucket/runs/a?endpoint_override=localhost", True),
+        ("bucket/runs/a@b", "s3://bucket/runs/a@b", True),
         ("bucket/runs/a", "s3://bucket/runs/ab", False),
         ("a", "s3://bucket/runs/ba", False),
         ("runs/a", "s3://bucket/runs/a", False),

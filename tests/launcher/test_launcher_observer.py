@@ -6,6 +6,7 @@ import os
 import pytest
 
 from syncline import runs
+from syncline.core import control
 from syncline.launcher import options
 from syncline.launcher.messages import StartRank
 from syncline.launcher.run_observer import RunObserver
@@ -98,6 +99,18 @@ def test_other_nodes_have_records_of_their_own(parsed, tmp_path):
         observer.log(request(node, node=node))
         observer.close("finished", None)
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["job", "job-node-1"]
+
+
+def test_options_of_a_uri_do_not_belong_to_the_path(parsed, tmp_path, capsys):
+    parsed.name, parsed.storage_path = "job", f"file://{tmp_path}/runs?password=secret"
+    observer = RunObserver(parsed)
+    observer.log(request(0))
+    assert any("/runs/job" in each for each in control.programs()[0].subjects)
+    assert observer.remark().endswith("syncline logs job")
+    observer.close("finished", None)
+    assert capsys.readouterr().err == ""
+    assert only_run(tmp_path).name == "job"
+    assert "secret" not in (tmp_path / "runs" / "job" / "run.json").read_text()
 
 
 def test_workers_are_sampled(parsed, tmp_path):

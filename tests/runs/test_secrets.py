@@ -62,6 +62,7 @@ def test_nested_values_are_masked_and_numbers_stay() -> None:
     [
         ("AKIAABCDEFGHIJKLMNOP here", "*** here"),
         ("postgres://ann:pw@host/db", "postgres://ann:***@host/db"),
+        ("file:///runs?password=pw", "file:///runs?password=***"),
         ("hf_" + "a" * 34, "***"),
         ("-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----\nrest", "***\nrest"),
         ("nothing to hide: lr=0.1", "nothing to hide: lr=0.1"),

@@ -62,6 +62,15 @@ class LiveRun:
         found = self._ask("stacks", {"ranks": None if ranks is None else list(ranks)}, STACKS_S)
         return {str(member): str(stack) for member, stack in found.items()}
 
+    def diagnosis(self) -> JsonObject:
+        """Return the verdict on the ranks, their recent collective calls, and the share of the time
+        that the others wait for each; empty for runs that are not diagnosed.
+        """
+        try:
+            return dict(self._ask("diagnosis", {}, ANSWER_S))
+        except ActionFailed:
+            return {}
+
     def profile(
         self, member: int | str, kind: str, seconds: float | None = None, steps: int | None = None
     ) -> str:
@@ -141,7 +150,8 @@ def _same_place(place: str, path: str) -> bool:
     # for hdfs://host/runs/a.
     if "://" in path:
         scheme, _, rest = path.partition("://")
-        whole = rest.split("?")[0].strip("/")
+        host, separator, inside = rest.split("?")[0].partition("/")
+        whole = (host.rpartition("@")[2] + separator + inside).strip("/")
         if scheme in _BUCKETS:  # a local directory may have the same path as one in a bucket
             return place == whole
         return place.strip("/") in (whole, whole.partition("/")[2])

@@ -25,8 +25,8 @@ class LiveActions:
         self._stop = stop
         self.workers: Mapping[int, Mapping[str, object]] = {}
         """Fields of each worker by rank; empty before the first start."""
-        self.path = ""
-        """Directory of the run."""
+        self.directory: str | None = None
+        """Directory of the run; None on remote storage."""
 
     def answer(self, action: str, arguments: Mapping[str, object]) -> object:
         """Return the answer in values that JSON can hold; the actions are those of a training.
@@ -56,7 +56,8 @@ class LiveActions:
             from syncline.launcher import profile_tools  # loads much of the library
 
             rank = _rank(workers, arguments.get("rank"))
-            return {"file": profile_tools.take(rank, _pid(workers, rank), self.path, arguments)}
+            pid = _pid(workers, rank)
+            return {"file": profile_tools.take(rank, pid, self.directory, arguments)}
         raise ValueError(
             f"Unknown action {action!r} of a run. Actions: workers, stacks, profile, stop."
         )

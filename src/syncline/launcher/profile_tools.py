@@ -26,7 +26,7 @@ _POLL_S = 0.1
 _SLACK_S = 10.0
 
 
-def take(rank: int, pid: int, run: str, arguments: Mapping[str, object]) -> str:
+def take(rank: int, pid: int, run: str | None, arguments: Mapping[str, object]) -> str:
     """Take a profile; return the path of its file in the run directory.
 
     Raises:
@@ -35,7 +35,7 @@ def take(rank: int, pid: int, run: str, arguments: Mapping[str, object]) -> str:
         OSError: The file cannot be written.
     """
     request = ProfileRequest.of(arguments)
-    if "://" in run:
+    if run is None:
         raise ProfileError("Profiles of runs on remote storage are not supported")
     stem = f"{time.strftime('%Y%m%d-%H%M%S')}-rank-{rank}-{os.urandom(2).hex()}"
     name = f"{PROFILES_DIRECTORY}/{stem}-{request.ending}"

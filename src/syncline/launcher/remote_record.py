@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from syncline.runs.record_files import Files
-from syncline.storage.filesystem import make_directory, resolve
+from syncline.storage.filesystem import join, make_directory, resolve
 from syncline.train.storage.context import ArrowFiles
 
 
-def remote_files(uri: str) -> Files:
-    """Create the directory and return its files.
+def remote_files(parent: str, name: str) -> tuple[Files, str]:
+    """Create a directory below a URI; return its files, and its path on the filesystem.
 
     Raises:
         ValueError: pyarrow does not know the URI.
         OSError: The directory cannot be created.
     """
-    filesystem, path = resolve(uri)
+    filesystem, directory = resolve(parent)
+    path = join(directory, name)
     make_directory(filesystem, path)
-    return ArrowFiles(filesystem, path)
+    return ArrowFiles(filesystem, path), path

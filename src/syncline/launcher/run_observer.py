@@ -30,8 +30,10 @@ from syncline.launcher.output import Sink
 from syncline.launcher.supervisor import RunningRank
 from syncline.optional import deferred
 from syncline.runs.rank_log import RankLog
+from syncline.runs.json_values import Record
 from syncline.runs.record_files import Files, LocalFiles
 from syncline.runs.run_directory import RunDirectory
+from syncline.runs.secrets import masked
 from syncline.runs.usage import Sampler
 
 if TYPE_CHECKING:
@@ -68,6 +70,7 @@ class RunObserver:
         self._ended: dict[int, tuple[RunningRank, int]] = {}
         self._attempt = 0
         self._samplers: dict[int, Sampler] = {}  # by process id
+        self._usage: dict[int, Record] = {}  # the latest, by process id
         self._next_sample = self._next_flush = self._details_at = float("inf")
         self._withdraw: Callable[[], None] = lambda: None
         self._watched: Mapping[int, int] = {}  # process ids by rank
@@ -75,8 +78,7 @@ class RunObserver:
         self._live = LiveActions(lambda: self.stop())
         self.stop: Callable[[], None] = lambda: None
         """Ends the job as SIGTERM does; set by the launcher."""
-        self.path = ""
-        """Path or URI of the record; empty without one."""
+        self._name = ""  # of the record; empty without one
 
     # -- the supervisor's observer
 
@@ -111,7 +113,7 @@ class RunObserver:
             first_report=0,
             workers=list(self._live.workers.values()),
         )
-        self._samplers = {}
+        self._samplers, self._usage = {}, {}
         self._next_sample = self._clock() + FIRST_SAMPLE_S
 
     def ended(self, worker: RunningRank, exitcode: int) -> None:
@@ -120,7 +122,8 @@ class RunObserver:
         spent = _spent(worker)
         if self._record is not None and spent is not None:
             with suppress(OSError):
-                self._record.sample(worker.request.rank, self._attempt, worker.pid, {}, spent)
+                usage = self._usage.get(worker.pid, {})
+                self._record.sample(worker.request.rank, self._attempt, worker.pid, usage, spent)
 
     def tick(self, workers: Mapping[int, RunningRank]) -> None:
         """Sample the workers and upload."""
@@ -165,8 +168,7 @@ class RunObserver:
 
     def remark(self) -> str:
         """Return a line that says where the output is; empty without a record."""
-        name = self.path.rstrip("/").rpartition("/")[2]
-        return f"\nOutput of all ranks: syncline logs {name}" if name else ""
+        return f"\nOutput of all ranks: syncline logs {self._name}" if self._name else ""
 
     # -- parts
 
@@ -174,25 +176,24 @@ class RunObserver:
         if self._record is not None or self._is_off:
             return
         try:
-            files, self.path = _place(self._options, node)
+            files, self._name, path = _place(self._options, node)
             self._record = RunDirectory(files)
             self._is_remote = files.local_path is None
             config = {
                 name: value for name, value in vars(self._options).items() if value is not None
             }
-            name = self.path.rpartition("/")[2]
-            self._record.write_run(name, {"launcher": config}, detailed=False)
+            self._record.write_run(self._name, {"launcher": masked(config)}, detailed=False)
             self._record.event("started", continued=False, next_report=0)
         except (OSError, ValueError) as error:
             self._give_up(error)
             return
         self._details_at = self._clock() + DETAILS_AFTER_S
         self._next_flush = self._clock() + FLUSH_INTERVAL_S
-        self._live.path = self.path
-        self._withdraw = control.serve(f"run:{self.path}", self._live.answer)
+        self._live.directory = files.local_path
+        self._withdraw = control.serve(f"run:{path}", self._live.answer)
 
     def _give_up(self, error: Exception) -> None:
-        self._is_off, self._record, self.path = True, None, ""
+        self._is_off, self._record, self._name = True, None, ""
         print(f"syncline run: the run is not recorded: {error}", file=sys.stderr, flush=True)
 
     def _event(self, event: str, **fields: object) -> None:
@@ -237,14 +238,14 @@ class RunObserver:
             try:
                 if pid not in self._samplers:
                     self._samplers[pid] = Sampler(pid, gpu_ids)  # type: ignore[arg-type]
-                usage = self._samplers[pid].sample()
+                usage = self._usage[pid] = self._samplers[pid].sample()
                 self._record.sample(rank, self._attempt, pid, usage, _spent(worker))
             except (psutil.Error, OSError):
                 continue
 
 
-def _place(options: argparse.Namespace, node: int) -> tuple[Files, str]:
-    """Create a directory for the record; return its files, and its path or URI.
+def _place(options: argparse.Namespace, node: int) -> tuple[Files, str, str]:
+    """Create a directory for the record; return its files, its name, and its path.
 
     Raises:
         OSError: It cannot be created.
@@ -259,11 +260,11 @@ def _place(options: argparse.Namespace, node: int) -> tuple[Files, str]:
     if "://" in parent:
         from syncline.launcher.remote_record import remote_files  # loads pyarrow
 
-        uri = f"{parent.rstrip('/')}/{name}"
-        return remote_files(uri), uri
+        files, directory = remote_files(parent, name)
+        return files, name, directory
     path = Path(settings.local_path(parent), name)
     path.mkdir(parents=True, exist_ok=bool(options.name))
-    return LocalFiles(path), str(path)
+    return LocalFiles(path), name, str(path)
 
 
 def _description(worker: RunningRank) -> dict[str, object]:

@@ -48,7 +48,7 @@ _FORMS = re.compile(
 )
 _PASSWORD_IN_URL = re.compile(r"(?<!\w)(\w+://[^\s/:@]*:)[^\s/@]+(@)")
 _ASSIGNMENT = re.compile(
-    r"""(?<![\w-])(?P<dashes>-{0,3})(?P<name>[A-Za-z_][\w-]*)(?P<middle>["']?\s*[:=]\s*)(?P<value>"[^"\n]*"|'[^'\n]*'|[^\s"',;]+)"""
+    r"""(?<![\w-])(?P<dashes>-{0,3})(?P<name>[A-Za-z_][\w-]*)(?P<middle>["']?\s*[:=](?!//)\s*)(?P<value>"[^"\n]*"|'[^'\n]*'|[^\s"',;]+)"""
 )
 _FLAG = re.compile(
     r"(?<![\w-])(?P<dashes>--)(?P<name>[A-Za-z][\w-]*)(?P<middle>\s+)(?P<value>[^\s-]\S*)"
