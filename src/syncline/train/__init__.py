@@ -70,7 +70,7 @@ from syncline.train.session import (
     report,
 )
 from syncline.train.snapshots.config import SnapshotConfig
-from syncline.train.snapshots.functions import get_snapshot, register_state, snapshot
+from syncline.train.snapshots.functions import get_snapshot, register_state, save, snapshot
 from syncline.train.trainer import DataParallelTrainer
 
 TRAIN_DATASET_KEY = "train"
@@ -120,6 +120,7 @@ __all__ = [
     "get_snapshot",
     "register_state",
     "report",
+    "save",
     "snapshot",
 ]
 

@@ -28,6 +28,7 @@ from syncline.train.media import MediaStore
 from syncline.train.metric_values import Metrics
 from syncline.train.resume_state import Readers
 from syncline.train.snapshots.rank_snapshots import RankSnapshots
+from syncline.train.snapshots.saved_checkpoint import save_now
 from syncline.train.storage.context import StorageContext
 
 UploadFunction = Callable[[Checkpoint, str], Checkpoint]
@@ -125,6 +126,10 @@ class TrainSession(ABC):
     @abstractmethod
     def report(self, call: ReportCall) -> None:
         """Implement the public `report`."""
+
+    def save(self, state: object, file_name: str) -> Checkpoint:
+        """Implement the public `save`, here without a separate process."""
+        return save_now(state, file_name)
 
     @abstractmethod
     def get_checkpoint(self) -> Checkpoint | None:

@@ -149,3 +149,44 @@ def test_kills_at_random_moments_change_nothing(tmp_path: Path, mode: str) -> No
     assert program.outcome() == expected, f"seed {SEED}"
     assert kills, "the run ended before the first kill"
     assert program.repeated() <= 2 * kills, f"seed {SEED}: more than expected after {kills} kills"
+
+
+SAVING = """
+import sys, torch
+from pathlib import Path
+from syncline import train
+from syncline.train.torch import TorchTrainer
+
+def loop(config):
+    weight = torch.zeros(1000, 500)
+    rank = train.get_context().get_world_rank()
+    for step in range(5):
+        weight += 1
+        mode = train.CheckpointUploadMode.SYNC if step == 3 else train.CheckpointUploadMode.ASYNC
+        checkpoint = train.save({"w": weight, "step": step}, file_name=f"{rank}.pt")
+        weight += 1  # the next step of the program
+        train.report({"step": step}, checkpoint, checkpoint_upload_mode=mode)
+        weight -= 1
+
+result = TorchTrainer(
+    loop,
+    scaling_config=train.ScalingConfig(num_workers=2),
+    run_config=train.RunConfig(name="run", storage_path=sys.argv[1]),
+).fit()
+for step, (checkpoint, _) in enumerate(result.best_checkpoints):
+    for rank in (0, 1):
+        state = torch.load(Path(checkpoint.path, f"{rank}.pt"))
+        assert state["step"] == step
+        assert (state["w"] == step + 1).all()
+    assert sorted(each.name for each in Path(checkpoint.path).iterdir()) == [
+        ".resume", "0.pt", "1.pt"
+    ]
+assert len(result.best_checkpoints) == 5
+assert not list(Path(sys.argv[1], "run").glob(".tmp*"))
+"""
+
+
+def test_saved_checkpoints_have_the_state_of_their_call(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SAVING, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert ended.returncode == 0, ended.stderr[-4000:]

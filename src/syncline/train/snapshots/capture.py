@@ -131,6 +131,21 @@ class SavedState:
         """Return the state, with tensors and arrays in memory of their own."""
         return _Unpickler(io.BytesIO(self._description["state"]), self._value).load()
 
+    def view(self) -> Any:
+        """Return the state, with tensors and arrays that are views of the file."""
+        data = self._slot.view()
+
+        def value(number: int) -> object:
+            kind, region, facts = self._description["entries"][number]
+            begin = self._offsets[region]
+            part = data[begin : begin + self._description["sizes"][region]]
+            if kind == "array":
+                dtype, shape = facts
+                return np.frombuffer(part, np.dtype(dtype)).reshape(shape)
+            return _torch_tensors().view(facts, part)
+
+        return _Unpickler(io.BytesIO(self._description["state"]), value).load()
+
     def _value(self, number: int) -> object:
         """Return a tensor or an array, filled from its region."""
         kind, region, facts = self._description["entries"][number]

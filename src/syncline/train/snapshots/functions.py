@@ -1,9 +1,11 @@
-"""Functions for training functions: `snapshot`, `get_snapshot` and `register_state`."""
+"""Functions for training functions: `snapshot`, `get_snapshot`, `register_state` and `save`."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
+from syncline.train.checkpoint import Checkpoint
 from syncline.train.session import get_session
 from syncline.train.snapshots.capture import is_stateful
 from syncline.train.snapshots.config import check_seconds
@@ -70,6 +72,35 @@ def get_snapshot() -> Any:
     if not snapshots.is_fetched:
         session.readers.restore_random_without_reader()
     return snapshots.load()
+
+
+def save(state: object, *, file_name: str = "state.pt") -> Checkpoint:
+    """Copy the state of this rank into shared memory; return a checkpoint of it for `report`.
+
+    Another process serializes the state with `torch.save` and brings the file to the storage, so
+    with ASYNC the training function waits only for the copy:
+
+        checkpoint = train.save({"model": model, "optimizer": optimizer, "epoch": epoch})
+        train.report(metrics, checkpoint, checkpoint_upload_mode=train.CheckpointUploadMode.ASYNC)
+
+    Two states per rank may be on their way; further calls wait. The checkpoint has one file, for
+    `torch.load`. A state that does not fit into memory is written by this call, and so it is
+    with `num_workers=0`.
+
+    Args:
+        state: As in `snapshot`.
+        file_name: Name of the file. If several ranks save, give each one a name of its own.
+
+    Raises:
+        TypeError: Part of `state` cannot be saved; the message names it.
+        ValueError: `file_name` is not a plain name.
+        RuntimeError: Outside of a training function.
+    """
+    if not file_name or os.path.basename(file_name) != file_name or file_name in (".", ".."):
+        raise ValueError(
+            f"`train.save(file_name={file_name!r})` must be a file name without directories."
+        )
+    return get_session("save").save(state, file_name)
 
 
 def register_state(**values: object) -> None:

@@ -117,6 +117,8 @@ class RankSnapshots:
             header = slot.header()
             if header is not None and header.step != self.spec.resume_step:
                 slot.invalidate()
+        for path in self._directory.glob(f"rank-{self._rank:05d}.save*"):
+            path.unlink()  # checkpoints that an earlier attempt has not written
 
     @property
     def resumed_readers(self) -> bytes | None:
@@ -229,14 +231,7 @@ class RankSnapshots:
         self._check_fetched()
         self._finish_write()
         captured = capture(state, readers)
-        header = SnapshotHeader(
-            rank=self._rank,
-            world_size=self._world_size,
-            step=self._step,
-            next_report=next_report,
-            taken_at=time.time(),
-            versions=self.spec.versions,
-        )
+        header = self._header(next_report)
         nbytes = snapshot_nbytes(captured.sizes, len(captured.description))
         if nbytes > self._nbytes and not self._fits(nbytes):
             return
@@ -252,9 +247,41 @@ class RankSnapshots:
         self._taken += 1
         self._seconds += time.perf_counter() - began
 
+    def copy_to(self, slot: SnapshotSlot, state: object) -> bool:
+        """Copy a state into a further file; return False if it does not fit into memory.
+
+        Raises:
+            TypeError: Part of the state cannot be captured; the message names it.
+        """
+        self._finish_write()
+        captured = capture(state, b"")
+        nbytes = snapshot_nbytes(captured.sizes, len(captured.description))
+        limit, _ = self._limit()
+        if not slot.path.exists() and nbytes > limit:
+            return False
+        self._open()
+        if captured.wait is not None:
+            captured.wait()
+        try:
+            slot.write(self._header(0), captured.regions, captured.description)
+        except OSError:
+            slot.remove()
+            return False
+        return True
+
     def finish(self) -> None:
         """Wait for the last snapshot, at the end of the training function."""
         self._finish_write()
+
+    def _header(self, next_report: int) -> SnapshotHeader:
+        return SnapshotHeader(
+            rank=self._rank,
+            world_size=self._world_size,
+            step=self._step,
+            next_report=next_report,
+            taken_at=time.time(),
+            versions=self.spec.versions,
+        )
 
     def _check_fetched(self) -> None:
         if self.is_fetched:

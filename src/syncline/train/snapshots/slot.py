@@ -176,6 +176,15 @@ class SnapshotSlot:
                 raise ValueError(f"The snapshot {self.path} is damaged: it is too short.")
             done += count
 
+    def view(self) -> memoryview:
+        """Return the contents of the file. Writes to it do not change the file."""
+        size = os.fstat(self._reader()).st_size
+        return memoryview(
+            mmap.mmap(
+                self._reader(), size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE
+            )
+        )
+
     def invalidate(self) -> None:
         """Clear the mark for completeness, if there is a file."""
         with suppress(OSError):

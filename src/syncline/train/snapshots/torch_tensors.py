@@ -158,6 +158,16 @@ def empty(facts: TensorFacts) -> tuple[torch.Tensor | LocalTensor, memoryview | 
     return (LocalTensor(tensor) if facts.is_local else tensor), memory
 
 
+def view(facts: TensorFacts, memory: memoryview) -> torch.Tensor | LocalTensor:
+    """Return a tensor whose values are in `memory`."""
+    dtype: torch.dtype = getattr(torch, facts.dtype)
+    if memory.nbytes:
+        tensor = torch.frombuffer(memory, dtype=dtype).as_strided(facts.shape, facts.stride)
+    else:
+        tensor = torch.empty_strided(facts.shape, facts.stride, dtype=dtype)
+    return LocalTensor(tensor) if facts.is_local else tensor
+
+
 def is_dense(tensor: torch.Tensor) -> bool:
     """Return True if the values fill one block of memory, in any order of the dimensions."""
     if tensor.is_contiguous():

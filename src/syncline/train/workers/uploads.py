@@ -25,6 +25,7 @@ from syncline import faults
 from syncline.storage.filesystem import Listing, list_directory
 from syncline.train.checkpoint import Checkpoint, CheckpointUploadMode
 from syncline.train.session import ReportCall
+from syncline.train.snapshots.saved_checkpoint import SavedCheckpoint
 from syncline.train.workers.messages import CheckpointPart
 from syncline.train.workers.spec import WorkerSpec
 
@@ -69,7 +70,13 @@ class CheckpointUpload:
             )
         mode = CheckpointUploadMode(call.upload_mode)
         files = None
-        if call.upload_fn is None and mode is not CheckpointUploadMode.NO_UPLOAD:
+        if isinstance(checkpoint, SavedCheckpoint):
+            if mode is CheckpointUploadMode.NO_UPLOAD:
+                raise ValueError(
+                    "report(checkpoint_upload_mode=NO_UPLOAD) got the result of `train.save`, "
+                    "whose file is not in the run directory. Use ASYNC."
+                )
+        elif call.upload_fn is None and mode is not CheckpointUploadMode.NO_UPLOAD:
             try:
                 files = list_directory(checkpoint.filesystem, checkpoint.path)
             except FileNotFoundError:
@@ -85,8 +92,11 @@ class CheckpointUpload:
             states=states,
         )
 
-    def run(self) -> CheckpointPart:
+    def run(self, *, owns_source: bool = False) -> CheckpointPart:
         """Bring files and reader states to the storage; return their location.
+
+        Args:
+            owns_source: Move the files, because no one else uses them.
 
         Raises:
             FileNotFoundError: A file is gone.
@@ -94,6 +104,8 @@ class CheckpointUpload:
             ValueError: The checkpoint or the result of `checkpoint_upload_fn` is outside the run
                 directory.
         """
+        if isinstance(self.checkpoint, SavedCheckpoint):
+            return self.checkpoint.write(self)
         storage, rank = self.spec.storage, self.spec.worker.rank
         dir_name, staged = self.dir_name, None
         delete_source = self.call.delete_local
@@ -124,7 +136,7 @@ class CheckpointUpload:
                 token=f"{self.spec.token}-{self.index:06d}",
                 listing=self.files,
                 states=self.states,
-                move=deletes,
+                move=deletes or owns_source,
             )
         faults.reach("train.uploaded")
         if deletes:

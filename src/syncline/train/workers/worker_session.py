@@ -28,6 +28,7 @@ from syncline.train.resume_state import Readers
 from syncline.train.session import ReportCall, TrainSession, unknown_dataset
 from syncline.train.snapshots.rank_snapshots import RankSnapshots
 from syncline.train.storage.context import StorageContext, checked_name, checkpoint_dir_name
+from syncline.train.workers.checkpoint_saver import CheckpointSaver
 from syncline.train.workers.messages import (
     BadInputs,
     BarrierReached,
@@ -151,6 +152,7 @@ class WorkerSession(TrainSession):
         self._answers: dict[int, tuple[ReportedCheckpoint, ...]] = {}
         self._preemption: PreemptionInfo | None = None
         self._changed = threading.Condition()
+        self._saver: CheckpointSaver | None = None
         self._uploader = Uploader(self._upload_later, fail)
 
     def follow_calls(self, source: Callable[[], Sequence[CollectiveCall]]) -> None:
@@ -265,6 +267,17 @@ class WorkerSession(TrainSession):
         )
         if is_unfinished:
             self._uploader.submit((upload, part))
+
+    @_timed("reported_s")
+    def save(self, state: object, file_name: str) -> Checkpoint:
+        self._check_process("save")
+        if self._saver is None and self.snapshots is not None:
+            self._saver = CheckpointSaver(self._spec, self.snapshots)
+        return (
+            super().save(state, file_name)
+            if self._saver is None
+            else self._saver.save(state, file_name)
+        )
 
     def finish_uploads(self, limit_s: float | None = None) -> None:
         """Wait up to `limit_s` until everything reported is in the run directory."""

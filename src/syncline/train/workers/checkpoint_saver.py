@@ -1,0 +1,115 @@
+"""`CheckpointSaver`: checkpoints of `train.save`, written by another process from shared memory.
+
+`save` copies the state into a file in shared memory, like a snapshot. When the checkpoint is
+reported, a task of the engine serializes it with `torch.save` and brings it to the storage of the
+run, so neither happens in the process that trains. `BUFFERS` states may be in shared memory at a
+time; `save` waits for one of them to be written if there are more. States that do not fit into
+memory are serialized by `save` itself.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import shutil
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from syncline.core import api
+from syncline.core.placement import NodeAffinitySchedulingStrategy
+from syncline.core.remote import remote
+from syncline.storage.filesystem import TEMPORARY_PREFIX, list_directory
+from syncline.train.checkpoint import Checkpoint
+from syncline.train.snapshots.capture import SavedState
+from syncline.train.snapshots.rank_snapshots import RankSnapshots
+from syncline.train.snapshots.saved_checkpoint import SavedCheckpoint, save_now
+from syncline.train.snapshots.slot import SnapshotSlot
+from syncline.train.workers.messages import CheckpointPart
+from syncline.train.workers.spec import WorkerSpec
+from syncline.train.workers.uploads import CheckpointUpload
+
+BUFFERS = 2
+"""States of a rank in shared memory: one is written while the next one is copied."""
+ATTEMPTS = 3
+"""Processes that may try to write a checkpoint, if they are killed."""
+
+
+class CheckpointSaver:
+    """Saves checkpoints of one rank. `save` is used by the thread of the training function.
+
+    Args:
+        spec: The worker.
+        snapshots: Snapshots of the rank, for their directory and limits.
+    """
+
+    def __init__(self, spec: WorkerSpec, snapshots: RankSnapshots) -> None:
+        self._spec = spec
+        self._snapshots = snapshots
+        self._free: queue.SimpleQueue[SnapshotSlot] = queue.SimpleQueue()
+        self._made = 0
+        self._count = 0
+
+    def save(self, state: object, file_name: str) -> Checkpoint:
+        """Copy a state; return the checkpoint to report.
+
+        Raises:
+            TypeError: Part of the state cannot be saved.
+        """
+        self._count += 1
+        slot = self._slot()
+        if not self._snapshots.copy_to(slot, state):
+            self._free.put(slot)
+            return save_now(state, file_name)
+        storage, token = self._spec.storage, f"{self._spec.token}-{self._spec.worker.rank:05d}"
+        name = f"{TEMPORARY_PREFIX}save-{token}-{self._count}"
+        parent = storage.experiment_fs_path if storage.local else tempfile.gettempdir()
+        path = os.path.join(parent, name)
+
+        def write(upload: CheckpointUpload) -> CheckpointPart:
+            try:
+                return self._write(slot, upload, os.path.join(path, file_name))
+            finally:
+                self._free.put(slot)
+
+        return SavedCheckpoint(path, write)
+
+    def _slot(self) -> SnapshotSlot:
+        """Return a free buffer; wait for one if all are in use."""
+        if self._made < BUFFERS and self._free.empty():
+            self._made += 1
+            name = f"rank-{self._spec.worker.rank:05d}.save{self._made}"
+            return SnapshotSlot(Path(self._snapshots.spec.directory, name))
+        return self._free.get()
+
+    def _write(self, slot: SnapshotSlot, upload: CheckpointUpload, path: str) -> CheckpointPart:
+        # Dataset shards cannot be used by another process, and nothing needs them there.
+        plain = replace(
+            upload,
+            spec=replace(self._spec, shares={}, snapshots=None, data_context=None),
+            checkpoint=Checkpoint(os.path.dirname(path), upload.checkpoint.filesystem),
+            call=upload.call._replace(checkpoint=None),
+        )
+        here = NodeAffinitySchedulingStrategy(self._spec.worker.node_id, soft=False)
+        task = remote(write_checkpoint).options(
+            num_cpus=0, max_retries=ATTEMPTS - 1, scheduling_strategy=here
+        )
+        part: CheckpointPart = api.get(task.remote(str(slot.path), path, plain))
+        return part
+
+
+def write_checkpoint(slot_path: str, path: str, upload: CheckpointUpload) -> CheckpointPart:
+    """Write a state in shared memory to `path`, and bring its directory to the storage. Runs in a
+    process of its own.
+    """
+    from syncline.train.snapshots import torch_files  # loads torch
+
+    directory = os.path.dirname(path)
+    shutil.rmtree(directory, ignore_errors=True)  # of a process that was killed
+    os.makedirs(directory)
+    try:
+        torch_files.write(SavedState(SnapshotSlot(Path(slot_path))).view(), path)
+        listing = list_directory(upload.checkpoint.filesystem, directory)
+        return replace(upload, files=listing).run(owns_source=True)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
