@@ -101,11 +101,13 @@ def test_other_nodes_have_records_of_their_own(parsed, tmp_path):
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["job", "job-node-1"]
 
 
-def test_options_of_a_uri_do_not_belong_to_the_path(parsed, tmp_path, capsys):
+def test_options_of_a_uri_do_not_belong_to_the_path(parsed, tmp_path, capsys, monkeypatch):
+    served = []
+    monkeypatch.setattr(control, "serve", lambda subject, _: served.append(subject) or (lambda: 0))
     parsed.name, parsed.storage_path = "job", f"file://{tmp_path}/runs?password=secret"
     observer = RunObserver(parsed)
     observer.log(request(0))
-    assert any("/runs/job" in each for each in control.programs()[0].subjects)
+    assert served == [f"run:{tmp_path}/runs/job"]
     assert observer.remark().endswith("syncline logs job")
     observer.close("finished", None)
     assert capsys.readouterr().err == ""

@@ -29,8 +29,8 @@ from syncline.launcher.messages import Failure, StartRank
 from syncline.launcher.output import Sink
 from syncline.launcher.supervisor import RunningRank
 from syncline.optional import deferred
-from syncline.runs.rank_log import RankLog
 from syncline.runs.json_values import Record
+from syncline.runs.rank_log import RankLog
 from syncline.runs.record_files import Files, LocalFiles
 from syncline.runs.run_directory import RunDirectory
 from syncline.runs.secrets import masked
