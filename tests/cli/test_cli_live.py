@@ -41,6 +41,11 @@ def live_run(write_run):
             if wanted == ["7"]:
                 raise RuntimeError("the run has no rank '7': it has ranks 0-2")
             return {rank: stacks[rank] for rank in wanted}
+        if action == "diagnosis":
+            return {
+                "verdict": {"text": "Rank 1 is slow."},
+                "calls": {"0": ["all_reduce [2] Float"]},
+            }
         (path / "profiles").mkdir(exist_ok=True)
         (path / "profiles" / "p.svg").write_text("<svg/>")
         return {"file": "profiles/p.svg"}
@@ -52,7 +57,8 @@ def live_run(write_run):
 def test_ranks_are_shown_by_place_with_the_odd_one_first(syncline_command, live_run):
     done = syncline_command("stack")
     assert done.exit_code == 0, done.output
-    lines = done.output.splitlines()
+    verdict, empty, *lines = done.output.splitlines()
+    assert (verdict, empty) == ("Rank 1 is slow.", "")
     assert lines[0] == "[rank 1]  <-- outlier"
     assert lines[2].strip() == "time.sleep(600)"
     assert lines[4] == "[ranks 0, 2]  waiting for others"
@@ -62,12 +68,18 @@ def test_one_rank_alone(syncline_command, live_run):
     done = syncline_command("stack", "alive", "--rank", "1")
     assert "time.sleep(600)" in done.output
     assert "all_reduce" not in done.output
-    assert live_run == [("stacks", {"ranks": ["1"]})]
+    assert live_run == [("stacks", {"ranks": ["1"]}), ("diagnosis", {})]
+
+
+def test_the_last_collective_calls_are_shown_on_request(syncline_command, live_run):
+    assert "all_reduce [2]" not in syncline_command("stack").output
+    lines = syncline_command("stack", "--calls").output.splitlines()
+    assert lines[-2:] == ["[rank 0]", "  all_reduce [2] Float"]
 
 
 def test_stacks_as_json_keep_their_keys(syncline_command, live_run):
     reported = json.loads(syncline_command("stack", "alive", "--json").output)
-    assert list(reported) == ["run", "path", "places", "stacks"]
+    assert list(reported) == ["run", "path", "places", "stacks", "diagnosis"]
     assert [(place["members"], place["odd"], place["waits"]) for place in reported["places"]] == [
         (["1"], True, False),
         (["0", "2"], False, True),

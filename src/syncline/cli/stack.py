@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
@@ -24,12 +24,18 @@ from syncline.runs.outliers import StackGroup, members_text, readable, stack_gro
     metavar="RANK",
     help="Print this rank only; for a search, this trial.",
 )
+@click.option(
+    "--calls",
+    is_flag=True,
+    help="Print the last collective calls of each rank, too, from torch's flight recorder.",
+)
 @find_runs.storage_option
 @address_option
 @json_option
 def stack_command(
     run: str | None,
     member: str | None,
+    calls: bool,
     storage_path: str | None,
     address: str | None,
     as_json: bool,
@@ -37,15 +43,23 @@ def stack_command(
     """Print the Python stacks of RUN's workers: a run's name, path or URI; default the latest.
 
     Ranks with equal stacks are grouped. Outliers, which the others seem to wait for, come first.
+    If the diagnosis has named a rank that delays or stops the training, its verdict is printed
+    above.
     """
     record = find_runs.open_run(run, find_runs.storage_directory(storage_path))
     with reached(record, address) as live:
         stacks = live.stacks(None if member is None else [member])
+        diagnosis = live.diagnosis()
     found = stack_groups(stacks)
     if as_json:
-        print_json(_as_json(record, stacks, found))
-    else:
-        click.echo(stacks_text(found))
+        print_json(_as_json(record, stacks, found) | {"diagnosis": diagnosis})
+        return
+    verdict = diagnosis.get("verdict")
+    if isinstance(verdict, Mapping):
+        click.echo(f"{verdict.get('text')}\n")
+    click.echo(stacks_text(found))
+    if calls:
+        click.echo(f"\n{calls_text(diagnosis)}")
 
 
 def stacks_text(found: Sequence[StackGroup]) -> str:
@@ -53,6 +67,17 @@ def stacks_text(found: Sequence[StackGroup]) -> str:
     return "\n\n".join(
         f"{_heading(place)}\n{textwrap.indent(readable(place.stack), '  ')}" for place in found
     )
+
+
+def calls_text(diagnosis: Mapping[str, object]) -> str:
+    """Format the last collective calls of the ranks, oldest first."""
+    calls = diagnosis.get("calls")
+    if not isinstance(calls, Mapping) or not calls:
+        return "No collective calls are recorded: torch's flight recorder is off or empty."
+    lines = ["Last collective calls, oldest first:"]
+    for rank, own in sorted(calls.items(), key=lambda item: int(item[0])):
+        lines += [f"[rank {rank}]", *(f"  {call}" for call in own)]
+    return "\n".join(lines)
 
 
 def _heading(place: StackGroup) -> str:

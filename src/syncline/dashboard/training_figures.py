@@ -15,6 +15,7 @@ from typing import Literal
 from syncline.runs import Attempt, Run
 from syncline.runs.json_values import finite
 from syncline.runs.metric_series import member_order
+from syncline.runs.verdicts import verdicts
 
 Sample = Mapping[str, object]
 Curve = tuple[list[float], list[float]]
@@ -72,6 +73,10 @@ class WorkerRow:
     gpu_memory_bytes: float | None
     shares: Mapping[str, float]
     """Share of time for each of `PARTS` in this attempt; empty if unknown."""
+    waited_for: float | None
+    """Share of the last seconds in which the other ranks waited for this one."""
+    verdict: str
+    """Cause that the diagnosis has found last for this rank in the attempt; empty if none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +96,11 @@ def worker_rows(run: Run) -> list[WorkerRow]:
     if not attempts:
         return []
     latest, state = attempts[-1], run.state
-    rows = [_worker_row(run, latest, worker, state) for worker in latest.workers[:MAX_WORKERS]]
+    found = _verdicts(run, latest)
+    rows = [
+        _worker_row(run, latest, worker, state, found.get(str(worker.get("rank")), ""))
+        for worker in latest.workers[:MAX_WORKERS]
+    ]
     return sorted(rows, key=lambda row: member_order(row.rank))
 
 
@@ -246,10 +255,13 @@ def _by_rank(run: Run) -> list[tuple[str, Sequence[Mapping[str, object]]]]:
     return sorted(run.samples.items(), key=lambda item: member_order(item[0]))[:MAX_CURVES]
 
 
-def _worker_row(run: Run, attempt: Attempt, worker: Mapping[str, object], state: str) -> WorkerRow:
+def _worker_row(
+    run: Run, attempt: Attempt, worker: Mapping[str, object], state: str, verdict: str
+) -> WorkerRow:
     rank = str(worker.get("rank"))[:_MAX_NAME_LENGTH]
     samples = [sample for sample in run.samples.get(rank, ()) if _time(sample) >= attempt.began]
     last: Sample = samples[-1] if samples else {}
+    spent = last.get("spent")
     gpu_ids = worker.get("gpu_ids")
     gpus = _gpus(last)
     pid = worker.get("pid")
@@ -271,7 +283,15 @@ def _worker_row(run: Run, attempt: Attempt, worker: Mapping[str, object], state:
         if gpus
         else None,
         shares=time_shares(last),
+        waited_for=finite(spent.get("waited_for")) if isinstance(spent, Mapping) else None,
+        verdict=verdict,
     )
+
+
+def _verdicts(run: Run, attempt: Attempt) -> dict[str, str]:
+    """Return the cause that the diagnosis has found last for ranks, by rank."""
+    events = (each for each in run.events if (finite(each.get("time")) or 0.0) >= attempt.began)
+    return {str(rank): str(each.cause) for each in verdicts(events) for rank in each.ranks}
 
 
 def _worker_state(attempt: Attempt, rank: str, state_of_run: str) -> str:

@@ -13,6 +13,8 @@ from syncline.runs.json_values import finite
 from syncline.runs.outliers import ranks_text
 
 EVENT = "verdict"
+OVER = "verdict_over"
+"""Event: the last verdict does not hold any more."""
 
 
 class Cause(str, Enum):
@@ -82,6 +84,17 @@ def verdict_of(event: Mapping[str, object]) -> Verdict | None:
         seconds=finite(event.get("seconds")) or 0.0,
         text=str(event.get("text", "")),
     )
+
+
+def current_verdict(events: Iterable[Mapping[str, object]]) -> Verdict | None:
+    """Return the last verdict that still holds; None if there is none."""
+    found: Verdict | None = None
+    for event in events:
+        if event.get("event") in (OVER, "attempt"):
+            found = None
+        else:
+            found = verdict_of(event) or found
+    return found
 
 
 def verdicts(events: Iterable[Mapping[str, object]]) -> list[Verdict]:

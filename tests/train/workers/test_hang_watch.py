@@ -122,12 +122,12 @@ def test_a_stack_through_torch_distributed_or_a_backward_pass_is_a_collective() 
     backward = SimpleNamespace(
         f_globals={}, f_code=SimpleNamespace(co_name="_engine_run_backward"), f_back=plain
     )
-    assert not is_in_collective(plain)
-    assert not is_in_collective(None)
-    assert is_in_collective(reduce)
+    assert not is_in_collective([plain])
+    assert not is_in_collective([])
+    assert is_in_collective([reduce, plain])
     assert is_communicating(reduce)
     assert not is_communicating(backward)
-    assert is_in_collective(SimpleNamespace(f_globals={}, f_code=plain.f_code, f_back=backward))
+    assert is_in_collective([plain, backward, plain])
 
 
 def test_a_stack_begins_at_the_training_function() -> None:

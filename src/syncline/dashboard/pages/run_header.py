@@ -12,6 +12,7 @@ from syncline.dashboard.pages.run_view import OpenRun, RunView, in_thread
 from syncline.dashboard.run_control import ActionFailed, ProgramUnreachable
 from syncline.dashboard.run_index import RunIndex
 from syncline.runs.annotations import MAX_NOTE_CHARACTERS, MAX_TAG_CHARACTERS, Annotations, annotate
+from syncline.runs.verdicts import current_verdict
 
 STALL_HELP = "Press “Stack traces of all ranks” below to see where."
 NOT_REACHED = (
@@ -55,7 +56,10 @@ class RunHeader:
         if not running:
             self._message.visible = False
         stalled = summary.stalled_since is not None
-        self._stall.show(f"Ranks are {summary.cause}. {STALL_HELP}" if stalled else "")
+        verdict = current_verdict(self._opened.run.events) if running else None
+        said = STALL_HELP if verdict is None else verdict.text
+        said = f"Ranks are {summary.cause}. {said}" if stalled else said
+        self._stall.show(said if stalled or verdict is not None else "")
         found = Annotations(tags=tuple(summary.tags), note=summary.note, archived=summary.archived)
         if found != self._shown:
             self._show(found)

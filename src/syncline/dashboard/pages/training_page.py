@@ -146,6 +146,8 @@ class _WorkersPanel:
             widgets.Column(name="gpu", label="GPU %", number=True, minor=True),
             widgets.Column(name="gpu_memory", label="GPU memory", number=True, minor=True),
             widgets.Column(name="data", label="Data wait", number=True, minor=True),
+            widgets.Column(name="waited_for", label="Others wait for it", number=True),
+            widgets.Column(name="verdict", label="Verdict", minor=True),
         ]
         with widgets.section(
             "Workers", "Workers of the latest attempt.", anchor="workers"
@@ -176,6 +178,9 @@ def _worker_row(row: WorkerRow) -> dict[str, object]:
         "gpu_memory:text": widgets.size(row.gpu_memory_bytes),
         "data": row.shares.get("data"),
         "data:text": widgets.percent(row.shares.get("data")),
+        "waited_for": row.waited_for,
+        "waited_for:text": widgets.percent(row.waited_for),
+        "verdict": row.verdict or "-",
     }
 
 

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 from syncline.core.lifecycle import ensure_engine
 from syncline.optional import deferred
 from syncline.runs.outliers import ranks_text
-from syncline.runs.verdicts import DIFFERENCES, EVENT, Cause, Verdict
+from syncline.runs.verdicts import DIFFERENCES, EVENT, OVER, Cause, Verdict
 from syncline.train.backend import Worker
 from syncline.train.controller.attempt import WorkerFailure
 from syncline.train.controller.run_recorder import RunRecorder
+from syncline.train.diagnosis.collective_calls import CollectiveCall
 from syncline.train.diagnosis.rank_health import RankHealth
 from syncline.train.metric_values import Metrics
 from syncline.train.workers.messages import RankObserved
@@ -33,8 +34,8 @@ logger = logging.getLogger("syncline")
 
 CHECK_S = 2.0
 """Interval of checks for operations that do not end."""
-_TABLE_S = 10.0
-"""Interval of the table of waiting times in the record."""
+SHOWN_CALLS = 5
+"""Collective calls of each rank that `to_json` returns."""
 
 
 class Diagnosis:
@@ -60,7 +61,6 @@ class Diagnosis:
         self._has_calls = False
         self._not_finite: set[str] = set()  # names of metrics
         self._bad_inputs: set[tuple[int, int]] = set()  # rank, report
-        self._recorded = 0.0
 
     def attempt_began(self, workers: Sequence[Worker]) -> None:
         """Begin with the workers of an attempt."""
@@ -73,14 +73,33 @@ class Diagnosis:
         """The latest verdict that still holds."""
         return self._health.current
 
+    def waited_for(self, rank: int) -> float | None:
+        """Return the share of the last window that the others waited for a rank, if known."""
+        return self._health.table.get(rank)
+
+    def to_json(self) -> dict[str, object]:
+        """Return the state for a person who looks at the run. For any thread.
+
+        `{"verdict": event or None, "calls": {"0": ["all_reduce [2] Float, call 7 (pending)", …]},
+        "waited_for": {"0": 0.02}}`
+        """
+        current = self.current
+        return {
+            "verdict": None if current is None else current.to_json(),
+            "calls": {
+                str(rank): [_described(call) for call in calls[-SHOWN_CALLS:]]
+                for rank, calls in self._health.calls.items()
+            },
+            "waited_for": {str(rank): share for rank, share in dict(self._health.table).items()},
+        }
+
     def observed(self, rank: int, message: RankObserved) -> None:
         """Add an observation of a rank."""
         self._has_calls |= bool(message.calls)
+        before = self.current
         self._tell(self._health.observe(rank, message, self._clock()))
-        now = self._clock()
-        if self._health.table and now - self._recorded > _TABLE_S:
-            self._recorded = now
-            self._recorder.event("waits", shares=dict(self._health.table))
+        if before is not None and self.current is None:
+            self._recorder.event(OVER)
 
     def check(self) -> None:
         """Look for an operation that does not end; call it every `CHECK_S`."""
@@ -139,7 +158,9 @@ class Diagnosis:
             return
         self._record(verdict)
         self._on_verdict(verdict)
-        logger.warning("%s", verdict.text)
+        # A rank may be away for a while, to evaluate or to save: the hang watch warns later.
+        is_away = verdict.cause is Cause.MISSING_COLLECTIVE and verdict.seconds > 0
+        logger.log(logging.INFO if is_away else logging.WARNING, "%s", verdict.text)
 
     def _record(self, verdict: Verdict) -> None:
         self._recorder.event(EVENT, **verdict.to_json())
@@ -156,6 +177,11 @@ class Diagnosis:
                 continue
             found[rank] = "T" if is_stopped else "S"
         return found
+
+
+def _described(call: CollectiveCall) -> str:
+    pending = " (pending)" if call.is_pending else ""
+    return f"{call.text}, call {call.number} of group {call.group}{pending}"
 
 
 def _names_not_finite(metrics: Sequence[Metrics | None]) -> set[str]:

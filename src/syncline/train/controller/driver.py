@@ -141,6 +141,7 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
         )
         self.live = LiveActions(self.interrupt)
         """Answers requests about the workers, on any thread."""
+        self.live.diagnosis = self._diagnosis
         self._end: events.End | None = None
         self._interrupt_reason = ""
 
@@ -276,7 +277,9 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
                 self._handle(events.MessageReceived(attempt=attempt, rank=rank, message=message))
             elif attempt == self._attempt and self._group is not None:
                 self._goodput.record(rank, message.times)
-                self._recorder.sample(self._group.workers[rank], attempt, message)
+                self._recorder.sample(
+                    self._group.workers[rank], attempt, message, self._diagnosis.waited_for(rank)
+                )
         self._acknowledge(batch)
 
     def _handle(self, event: Event) -> None:

@@ -15,6 +15,7 @@ from syncline.core import api, control
 from syncline.exceptions import GetTimeoutError, RayActorError, RayTaskError
 from syncline.runs.outliers import NO_ANSWER, ranks_text
 from syncline.train.backend import Worker
+from syncline.train.controller.diagnosis import Diagnosis
 from syncline.train.workers.group import TrainingGroup
 from syncline.train.workers.profiling.profile_request import ProfileRequest
 from syncline.train.workers.profiling.profiler import take_profile
@@ -41,6 +42,8 @@ class LiveActions:
         self._stop = stop
         self.group: TrainingGroup | None = None
         """Workers that train now; None before, between and after attempts."""
+        self.diagnosis: Diagnosis | None = None
+        """Diagnosis of the run; set by the controller."""
         self._actions: Mapping[str, Callable[[TrainingGroup, Mapping[str, object]], object]] = {
             "workers": _workers,
             "stacks": _stacks,
@@ -68,6 +71,7 @@ class LiveActions:
 
         - "workers": `[{"rank", "pid", "hostname", …}]`
         - "stacks", `{"ranks": [0, …] or None}`: `{"0": "  File …"}`
+        - "diagnosis": see `Diagnosis.to_json`
         - "profile", `{"rank", "kind", "seconds", "steps"}`: `{"file": path in the run directory}`,
           after the profile was taken
         - "stop": `{}`; the run ends after the answer as Ctrl-C ends it
@@ -80,10 +84,12 @@ class LiveActions:
         if action == "stop":
             self._stop(STOP_REQUEST)
             return {}
+        if action == "diagnosis":
+            return {} if self.diagnosis is None else self.diagnosis.to_json()
         if action not in self._actions:
             raise ValueError(
                 f"Unknown action {action!r} of a training run. Actions: "
-                f"{', '.join((*self._actions, 'stop'))}."
+                f"{', '.join((*self._actions, 'diagnosis', 'stop'))}."
             )
         group = self.group
         if group is None:

@@ -246,10 +246,21 @@ class RunRecorder:
         """Return a local path for a worker's log, which becomes part of the run directory."""
         return self._directory.log_path(name)
 
-    def sample(self, worker: Worker, attempt: int, message: UsageReported) -> None:
-        """Record resource usage and step times of a worker."""
+    def sample(
+        self, worker: Worker, attempt: int, message: UsageReported, waited_for: float | None = None
+    ) -> None:
+        """Record resource usage and step times of a worker.
+
+        Args:
+            worker: The worker.
+            attempt: Number of its attempt.
+            message: Usage and times.
+            waited_for: Share of the time that the other ranks waited for it; None if unknown.
+        """
         if not self._is_fenced_locally:
             times = asdict(message.times)
+            if waited_for is not None:
+                times["waited_for"] = waited_for
             self._write_optional(
                 lambda: self._directory.sample(
                     worker.rank, attempt, worker.pid, message.usage, times

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from syncline.train.diagnosis.collective_calls import CollectiveCall
 
-SHARE = 0.002
+SHARE = 0.003
 """Largest share of the time that reading may take."""
 _LONGEST_INTERVAL = 16
 

@@ -18,6 +18,7 @@ from syncline.runs.outliers import ranks_text
 from syncline.runs.verdicts import STALLS, Cause, Verdict
 from syncline.train.diagnosis.collective_calls import (
     Absence,
+    CollectiveCall,
     Difference,
     Lateness,
     absence,
@@ -70,6 +71,7 @@ class RankHealth:
         self._world_size = world_size
         self._offsets = dict(offsets_s or {})
         self._latest: dict[int, RankObserved] = {}
+        self._calls: dict[int, RankObserved] = {}  # latest observations with calls
         self._before: dict[int, ThreadTimes] = {}
         self._heard: dict[int, float] = {}
         self._pending: dict[int, dict[int, RankObserved]] = {}  # window -> rank -> observation
@@ -82,6 +84,8 @@ class RankHealth:
         """Add an observation; return a verdict if there is a new one."""
         self._latest[rank] = observed
         self._heard[rank] = now_s
+        if observed.calls:
+            self._calls[rank] = observed
         if observed.window < 0:  # the last one: the ends of ranks lie apart
             return self._new(self._difference())
         members = self._pending.setdefault(observed.window, {})
@@ -93,10 +97,9 @@ class RankHealth:
         for window in [each for each in self._pending if each <= observed.window]:
             del self._pending[window]
         found = self._difference()
-        if found is None and self._told is not None and self._told.cause in STALLS:
-            calls = {each: observed.calls for each, observed in members.items() if observed.calls}
-            if absence(calls) is None:
-                self._told = None  # the operation has ended
+        is_stalled = self._told is not None and self._told.cause in STALLS
+        if found is None and is_stalled and absence(self.calls) is None:
+            self._told = None  # the operation has ended
         return self._new(found or self._late_window(members))
 
     def stalled(self, now_s: float, states: Mapping[int, str] | None = None) -> Verdict | None:
@@ -106,11 +109,10 @@ class RankHealth:
             now_s: Time, of the clock of `observe`.
             states: State of the process by rank, as in `/proc`, where it is known.
         """
-        calls = {rank: each.calls for rank, each in self._latest.items() if each.calls}
         different = self._difference()
         if different is not None:
             return self._new(different)
-        found = absence(calls)
+        found = absence(self.calls)
         if found is None or self._ended & {*found.absent, *found.waiting}:
             return None
         seconds = self._newest(found.waiting) - found.since_s
@@ -129,6 +131,11 @@ class RankHealth:
         )
 
     @property
+    def calls(self) -> dict[int, tuple[CollectiveCall, ...]]:
+        """Recent collective calls by rank, oldest first."""
+        return {rank: each.calls or () for rank, each in dict(self._calls).items()}
+
+    @property
     def current(self) -> Verdict | None:
         """The latest verdict that still holds."""
         return self._told
@@ -142,8 +149,7 @@ class RankHealth:
         return None if is_same else found
 
     def _difference(self) -> Verdict | None:
-        calls = {rank: each.calls for rank, each in self._latest.items() if each.calls}
-        found = first_difference(calls)
+        found = first_difference(self.calls)
         return None if found is None else _different(found)
 
     @property
@@ -153,7 +159,7 @@ class RankHealth:
 
     def _newest(self, ranks: tuple[int, ...]) -> float:
         """Return the time of the oldest of the last observations of these ranks."""
-        return min(self._latest[rank].window for rank in ranks) * WINDOW_S
+        return min(self._calls[rank].window for rank in ranks) * WINDOW_S
 
     def _late_window(self, members: Mapping[int, RankObserved]) -> Verdict | None:
         before, self._before = self._before, {r: each.times for r, each in members.items()}
@@ -171,7 +177,8 @@ class RankHealth:
     def _slow_rank(self) -> Verdict | None:
         windows = [each for each in self._slow if each is not None]
         if len(windows) < SLOW_WINDOWS or len({each.rank for each in windows}) != 1:
-            if self._slow and self._slow[-1] is None and self._told is not None:
+            told = self._told
+            if self._slow[-1] is None and told is not None and told.cause not in STALLS:
                 self._told = None  # it is not slow any more
             return None
         rank = windows[-1].rank

@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Literal, NamedTuple
@@ -114,7 +114,7 @@ class ThreadMeter:
 
     def add(
         self,
-        frame: FrameType | None,
+        frames: Sequence[FrameType],
         state: State,
         seconds: float,
         scheduled: Scheduled,
@@ -124,27 +124,27 @@ class ThreadMeter:
         """Add a sample.
 
         Args:
-            frame: Innermost frame of the thread.
+            frames: Frames of the thread, innermost first.
             state: State of the thread.
             seconds: Time since the last sample.
             scheduled: Time of the thread on a core and in its queue.
             in_barrier: True in a barrier of the session.
         """
-        place = "barrier" if in_barrier else self._place(frame, state)
+        place = "barrier" if in_barrier else self._place(frames, state)
         self._sampled[place] += seconds
         self._first = self._first or scheduled
         self._scheduled = scheduled
         if place in ("running", "sleeping", "disk"):
             if len(self._lines) >= _MOST_LINES:
                 self._lines = Counter(dict(self._lines.most_common(_MOST_LINES // 2)))
-            self._lines[_line(frame)] += 1
+            self._lines[_line(frames)] += 1
 
-    def _place(self, frame: FrameType | None, state: State) -> str:
+    def _place(self, frames: Sequence[FrameType], state: State) -> str:
         if state == "disk":
             return "disk"
-        if is_waiting_for_ranks(frame, state, has_gpu=self._has_gpu):
+        if is_waiting_for_ranks(frames, state, has_gpu=self._has_gpu):
             return "communication"
-        if _is_in(frame, _LOADERS):
+        if any(_module(each).startswith(_LOADERS) for each in frames):
             return "data"
         return "sleeping" if state == "sleeping" else "running"
 
@@ -173,24 +173,22 @@ class ThreadMeter:
         return lines.most_common(1)[0][0] if lines else ""
 
 
-def is_waiting_for_ranks(frame: FrameType | None, state: State, *, has_gpu: bool) -> bool:
-    """Return True if a thread, given by its innermost frame, is in a collective operation.
+def is_waiting_for_ranks(frames: Sequence[FrameType], state: State, *, has_gpu: bool) -> bool:
+    """Return True if a thread, given by its frames, is in a collective operation.
 
     In a backward pass, gradients are reduced in C++: a thread that sleeps there waits for ranks,
     unless it waits for a GPU.
     """
-    innermost = True
-    while frame is not None:
+    for depth, frame in enumerate(frames):
         module = _module(frame)
         if module.startswith(_COLLECTIVE_MODULES) or (
-            innermost and module.startswith("torch.distributed.") and state != "running"
+            depth == 0 and module.startswith("torch.distributed.") and state != "running"
         ):
             return True
         if frame.f_code.co_name == "_engine_run_backward":
             return state == "sleeping" and not has_gpu
         if module.partition(".")[0] != "torch":
             return False
-        innermost, frame = False, frame.f_back
     return False
 
 
@@ -218,23 +216,14 @@ def _module(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__", ""))
 
 
-def _is_in(frame: FrameType | None, modules: tuple[str, ...]) -> bool:
-    while frame is not None:
-        if _module(frame).startswith(modules):
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _line(frame: FrameType | None) -> str:
+def _line(frames: Sequence[FrameType]) -> str:
     """Return the innermost line outside of libraries."""
-    first = frame
-    while frame is not None:
-        path = frame.f_code.co_filename
-        if not ("/site-packages/" in path or "/lib/python3" in path or path.startswith("<")):
-            break
-        frame = frame.f_back
-    frame = frame or first
+    own = (each for each in frames if not _is_library(each.f_code.co_filename))
+    frame = next(own, frames[0] if frames else None)
     if frame is None:
         return ""
     return f"{frame.f_code.co_name} ({Path(frame.f_code.co_filename).name}:{frame.f_lineno})"
+
+
+def _is_library(path: str) -> bool:
+    return "/site-packages/" in path or "/lib/python3" in path or path.startswith("<")

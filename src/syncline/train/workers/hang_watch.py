@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import dropwhile
 from types import FrameType
@@ -160,17 +160,17 @@ class HangWatch:
                 self.meter.collections.stop()
                 return
             now = time.monotonic()
-            frame = sys._current_frames().get(thread.ident)
-            in_barrier = is_in_barrier(frame)
+            frames = frames_of(thread.ident)
+            in_barrier = is_in_barrier(frames)
             self.meter.add(
-                frame,
+                frames,
                 thread_state(native_id),
                 now - last,
                 scheduled(native_id),
                 in_barrier=in_barrier,
             )
             sample = ThreadSample(
-                _cpu_s(thread.ident, now), in_barrier or is_in_collective(frame), in_barrier
+                _cpu_s(thread.ident, now), in_barrier or is_in_collective(frames), in_barrier
             )
             message = self._detector.update(sample, now)
             if message is not None:
@@ -184,34 +184,35 @@ class HangWatch:
             last = now
 
 
-def is_in_collective(frame: FrameType | None) -> bool:
-    """Return True if a stack, given by its innermost frame, goes through `torch.distributed` or a
-    backward pass.
+def frames_of(thread: int) -> list[FrameType]:
+    """Return the frames of a running thread, innermost first; empty if it is not running.
+
+    The thread may go on meanwhile. CPython 3.11 then sometimes returns another object as a frame's
+    caller; such a stack is cut there.
     """
-    return any(
-        is_communicating(each) or each.f_code.co_name == "_engine_run_backward"
-        for each in _outwards(frame)
-    )
-
-
-def is_in_barrier(frame: FrameType | None) -> bool:
-    """Return True if a stack, given by its innermost frame, goes through a barrier of the
-    session.
-    """
-    return any(each.f_code is _BARRIER for each in _outwards(frame))
-
-
-def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
+    frames = []
+    frame = sys._current_frames().get(thread)
+    while isinstance(frame, FrameType):
+        frames.append(frame)
         frame = frame.f_back
+    return frames
 
 
-def is_communicating(frame: FrameType | None) -> bool:
-    """Return True if an innermost frame is in `torch.distributed`."""
-    return frame is not None and str(frame.f_globals.get("__name__", "")).startswith(
-        "torch.distributed"
+def is_in_collective(frames: Iterable[FrameType]) -> bool:
+    """Return True if a stack goes through `torch.distributed` or a backward pass."""
+    return any(
+        is_communicating(each) or each.f_code.co_name == "_engine_run_backward" for each in frames
     )
+
+
+def is_in_barrier(frames: Iterable[FrameType]) -> bool:
+    """Return True if a stack goes through a barrier of the session."""
+    return any(each.f_code is _BARRIER for each in frames)
+
+
+def is_communicating(frame: FrameType) -> bool:
+    """Return True if a frame is in `torch.distributed`."""
+    return str(frame.f_globals.get("__name__", "")).startswith("torch.distributed")
 
 
 def thread_stack(thread: threading.Thread | None) -> str:

@@ -1,0 +1,99 @@
+"""Comparison of the ranks' collective calls."""
+
+from __future__ import annotations
+
+from syncline.train.diagnosis.collective_calls import (
+    CollectiveCall,
+    absence,
+    first_difference,
+    lateness,
+)
+
+GRADIENTS, METRIC = ("all_reduce", "[64] Float"), ("all_reduce", "[2] Float")
+
+
+def calls(
+    *operations: tuple[str, str], first: int = 1, late_s: float = 0.0, pending: int = 0
+) -> list[CollectiveCall]:
+    """Return calls one second apart; the last `pending` ones have not ended."""
+    return [
+        CollectiveCall(
+            group="0",
+            number=number,
+            operation=operation,
+            sizes=sizes,
+            arrived_s=100.0 + number + late_s,
+            is_pending=number - first >= len(operations) - pending,
+        )
+        for number, (operation, sizes) in enumerate(operations, start=first)
+    ]
+
+
+def test_equal_calls_have_no_difference_and_nobody_is_absent() -> None:
+    same = {rank: calls(GRADIENTS, METRIC, GRADIENTS) for rank in range(4)}
+    assert first_difference(same) is None
+    assert absence(same) is None
+    assert first_difference({}) is None
+
+
+def test_a_rank_that_left_out_a_call_is_told_from_one_that_made_another() -> None:
+    usual = calls(GRADIENTS, METRIC, GRADIENTS, METRIC, pending=1)
+    others = dict.fromkeys((0, 2, 3), usual)
+    left_out = first_difference({**others, 1: calls(GRADIENTS, METRIC, GRADIENTS, GRADIENTS)})
+    assert left_out is not None
+    assert (left_out.kind, left_out.ranks, left_out.number) == ("missing", (1,), 4)
+    assert left_out.expected.text == "all_reduce [2] Float"
+    shape = first_difference(
+        {**others, 1: calls(GRADIENTS, METRIC, GRADIENTS, ("all_reduce", "[3] Float"))}
+    )
+    assert shape is not None
+    assert (shape.kind, shape.ranks) == ("shape", (1,))
+    other = first_difference(
+        {**others, 1: calls(GRADIENTS, METRIC, GRADIENTS, ("broadcast", "[2] Float"))}
+    )
+    assert other is not None
+    assert (other.kind, other.ranks) == ("operation", (1,))
+
+
+def test_without_a_majority_all_ranks_differ() -> None:
+    found = first_difference({0: calls(GRADIENTS), 1: calls(METRIC)})
+    assert found is not None
+    assert found.ranks == (0, 1)
+
+
+def test_shapes_may_differ_where_the_operation_allows_it() -> None:
+    assert (
+        first_difference(
+            {0: calls(("all_to_all", "[1] Float")), 1: calls(("all_to_all", "[2] Float"))}
+        )
+        is None
+    )
+
+
+def test_calls_that_only_one_rank_still_remembers_are_not_compared() -> None:
+    assert first_difference({0: calls(GRADIENTS, first=1), 1: calls(METRIC, first=9)}) is None
+
+
+def test_ranks_that_have_not_made_a_pending_call_are_absent() -> None:
+    waiting = calls(GRADIENTS, METRIC, pending=1)
+    found = absence({0: waiting, 1: calls(GRADIENTS), 2: calls(GRADIENTS, METRIC, pending=1)})
+    assert found is not None
+    assert (found.waiting, found.absent, found.since_s) == ((0, 2), (1,), 102.0)
+
+
+def test_the_last_rank_is_charged_with_the_wait_of_the_median() -> None:
+    times = {
+        0: calls(GRADIENTS, METRIC),
+        1: calls(GRADIENTS, METRIC, late_s=0.5),
+        2: calls(GRADIENTS, METRIC, late_s=0.1),
+    }
+    found = lateness(times)
+    assert found.calls == 2
+    assert round(found.waited_for_s[1], 6) == 0.9
+    assert found.last == {1: 2}
+    assert round(found.span_s, 6) == 1.5
+
+
+def test_a_clock_that_is_ahead_does_not_make_a_rank_late() -> None:
+    ahead = {0: calls(GRADIENTS), 1: calls(GRADIENTS, late_s=5.0), 2: calls(GRADIENTS)}
+    assert max(lateness(ahead, {1: 5.0}).waited_for_s.values()) < 1e-6

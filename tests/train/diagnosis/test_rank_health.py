@@ -1,0 +1,164 @@
+"""From observations of ranks to verdicts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from syncline.runs.verdicts import Cause, Verdict
+from syncline.train.diagnosis.collective_calls import CollectiveCall
+from syncline.train.diagnosis.rank_health import RankHealth
+from syncline.train.diagnosis.thread_states import ThreadTimes
+from syncline.train.workers.messages import RankObserved
+
+RANKS = 4
+
+
+def call(number: int, at_s: float, *, pending: bool = False, sizes: str = "[2]") -> CollectiveCall:
+    return CollectiveCall(
+        group="0",
+        number=number,
+        operation="all_reduce",
+        sizes=sizes,
+        arrived_s=at_s,
+        is_pending=pending,
+    )
+
+
+class Ranks:
+    """Observations of four ranks with ten calls in each window of two seconds."""
+
+    def __init__(self) -> None:
+        self.health = RankHealth(RANKS)
+        self.spent: dict[int, dict[str, float]] = {rank: {} for rank in range(RANKS)}
+
+    def window(
+        self, number: int, late: dict[int, float] | None = None, spent: dict[int, Any] | None = None
+    ) -> list[Verdict]:
+        """Let a window end; `late` has the delay of each call by rank, `spent` seconds."""
+        found = []
+        for rank in range(RANKS):
+            for name, seconds in (spent or {}).get(rank, {}).items():
+                self.spent[rank][name] = self.spent[rank].get(name, 0.0) + seconds
+            calls = tuple(
+                call(10 * number + each, 2.0 * number + 0.2 * each + (late or {}).get(rank, 0.0))
+                for each in range(10)
+            )
+            observed = RankObserved(
+                window=number,
+                times=ThreadTimes(**self.spent[rank]),
+                line="step (train.py:3)",
+                calls=calls,
+            )
+            verdict = self.health.observe(rank, observed, 2.0 * number)
+            found += [verdict] if verdict is not None else []
+        return found
+
+
+def slow(spent: dict[str, float]) -> Verdict:
+    """Return the verdict after four windows in which rank 2 is late and spends this more."""
+    ranks = Ranks()
+    found = [each for n in range(4) for each in ranks.window(n, {2: 0.1}, {2: spent})]
+    assert len(found) == 1
+    assert found[0].ranks == (2,)
+    return found[0]
+
+
+def test_the_cause_is_where_the_slow_rank_spends_more_time_than_the_others() -> None:
+    assert slow({"running_s": 1.0, "cpu_s": 1.0}).cause is Cause.COMPUTE
+    assert slow({"sleeping_s": 1.0}).cause is Cause.COMPUTE
+    assert slow({"data_s": 1.0, "running_s": 0.1}).cause is Cause.DATA
+    assert slow({"disk_s": 0.7, "running_s": 0.3}).cause is Cause.DISK
+    contention = slow({"running_s": 1.0, "cpu_s": 0.2, "contention_s": 0.8})
+    assert contention.cause is Cause.CPU_CONTENTION
+    collection = slow({"running_s": 1.0, "cpu_s": 1.0, "collection_s": 0.9})
+    assert collection.cause is Cause.GARBAGE_COLLECTION
+
+
+def test_on_a_busy_machine_a_rank_that_computes_more_is_not_short_of_a_core() -> None:
+    ranks, found = Ranks(), []
+    busy = {rank: {"running_s": 0.4, "cpu_s": 0.2, "contention_s": 0.2} for rank in range(RANKS)}
+    busy[2] = {"running_s": 1.6, "cpu_s": 0.8, "contention_s": 0.8}
+    for number in range(4):
+        found += ranks.window(number, {2: 0.1}, busy)
+    assert [each.cause for each in found] == [Cause.COMPUTE]
+
+
+def test_the_text_names_the_line_and_the_share() -> None:
+    text = slow({"running_s": 1.0, "cpu_s": 1.0}).text
+    assert text.startswith("Rank 2 is slow: the other ranks waited for it 5")
+    assert "step (train.py:3)" in text
+
+
+def test_two_slow_windows_are_no_verdict() -> None:
+    ranks = Ranks()
+    for number in range(12):  # a window without a slow rank after each two
+        late = {2: 0.1} if number % 3 else None
+        assert ranks.window(number, late, {2: {"running_s": 1.0}}) == []
+
+
+def test_ranks_that_take_turns_in_coming_last_are_no_verdict() -> None:
+    ranks = Ranks()
+    assert [each for n in range(12) for each in ranks.window(n, {n % RANKS: 0.1})] == []
+
+
+def test_a_verdict_is_given_once_and_ends_with_the_slowness() -> None:
+    ranks = Ranks()
+    found = [each for n in range(8) for each in ranks.window(n, {2: 0.1}, {2: {"data_s": 1.0}})]
+    assert len(found) == 1
+    assert ranks.health.current is not None
+    assert ranks.health.current.title == "rank 2: data"
+    ranks.window(8)
+    assert ranks.health.current is None
+
+
+def test_a_difference_is_a_verdict_at_once() -> None:
+    health = RankHealth(2)
+    for rank, sizes in enumerate(("[2]", "[3]")):
+        observed = RankObserved(
+            window=-1, times=ThreadTimes(), line="", calls=(call(7, 1.0, sizes=sizes),)
+        )
+        verdict = health.observe(rank, observed, 1.0)
+    assert verdict is not None
+    assert (verdict.cause, verdict.ranks) == (Cause.MISMATCHED_SHAPES, (0, 1))
+
+
+def waiting(health: RankHealth, window: int, ranks: range = range(RANKS)) -> None:
+    """Let all ranks but 1 wait in call 8 since second 1; rank 1 has made call 7 only."""
+    for rank in ranks:
+        calls = (call(7, 0.5),) if rank == 1 else (call(7, 0.5), call(8, 1.0, pending=True))
+        observed = RankObserved(window=window, times=ThreadTimes(), line="f (a.py:1)", calls=calls)
+        health.observe(rank, observed, 2.0 * window)
+
+
+def test_a_rank_that_does_not_come_is_named_after_some_seconds_with_its_line() -> None:
+    health = RankHealth(RANKS)
+    waiting(health, 1)
+    assert health.stalled(2.0) is None
+    waiting(health, 4)
+    verdict = health.stalled(8.0)
+    assert verdict is not None
+    assert (verdict.cause, verdict.ranks, verdict.seconds) == (Cause.MISSING_COLLECTIVE, (1,), 7.0)
+    assert "which is in f (a.py:1)" in verdict.text
+    assert health.stalled(10.0) is None
+
+
+def test_a_stopped_process_is_named_when_its_observations_end() -> None:
+    health = RankHealth(RANKS)
+    waiting(health, 1)
+    for window in (2, 3):
+        waiting(health, window, range(2, RANKS))
+        waiting(health, window, range(1))
+    assert health.silent_ranks(6.0) == (1,)
+    assert health.stalled(6.0, {1: "S"}) is None
+    verdict = health.stalled(6.0, {1: "T"})
+    assert verdict is not None
+    assert (verdict.cause, verdict.ranks) == (Cause.STOPPED, (1,))
+    assert "SIGSTOP" in verdict.text
+
+
+def test_ranks_that_have_ended_are_not_absent() -> None:
+    health = RankHealth(RANKS)
+    waiting(health, 4)
+    observed = RankObserved(window=-1, times=ThreadTimes(), line="", calls=(call(7, 0.5),))
+    health.observe(1, observed, 8.0)
+    assert health.stalled(60.0) is None
