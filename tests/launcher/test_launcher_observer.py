@@ -104,7 +104,7 @@ def test_other_nodes_have_records_of_their_own(parsed, tmp_path):
 def test_options_of_a_uri_do_not_belong_to_the_path(parsed, tmp_path, capsys, monkeypatch):
     served = []
     monkeypatch.setattr(control, "serve", lambda subject, _: served.append(subject) or (lambda: 0))
-    parsed.name, parsed.storage_path = "job", f"file://{tmp_path}/runs?password=secret"
+    parsed.name, parsed.storage_path = "job", f"file://{tmp_path}/runs?password=hunter2"
     observer = RunObserver(parsed)
     observer.log(request(0))
     assert served == [f"run:{tmp_path}/runs/job"]
@@ -112,7 +112,7 @@ def test_options_of_a_uri_do_not_belong_to_the_path(parsed, tmp_path, capsys, mo
     observer.close("finished", None)
     assert capsys.readouterr().err == ""
     assert only_run(tmp_path).name == "job"
-    assert "secret" not in (tmp_path / "runs" / "job" / "run.json").read_text()
+    assert "hunter2" not in (tmp_path / "runs" / "job" / "run.json").read_text()
 
 
 def test_workers_are_sampled(parsed, tmp_path):
