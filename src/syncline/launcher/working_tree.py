@@ -97,7 +97,8 @@ class WorkingTree:
         done = self._changes(now, target)
         changed = self._changes(begin, now)
         left = sorted(path for path in wanted if path in done and path in changed)
-        to_write, to_delete = [], []
+        to_write: list[str] = []
+        to_delete: list[str] = []
         for path, status in wanted.items():
             if path in done and path not in changed:
                 (to_delete if status == "D" else to_write).append(path)
