@@ -98,6 +98,24 @@ def test_rows_round_trip_in_order_and_deltalake_reads_them(tmp_path: Path) -> No
     assert data.read_delta(path).count() == 2
 
 
+def test_a_loop_resumes_at_the_exact_row_although_the_table_has_changed(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    data.range(1000, override_num_blocks=5).write_delta(path)
+    first = data.read_delta(path, override_num_blocks=4).iterator()
+    seen: list[int] = []
+    for batch in first.iter_batches(batch_size=64):
+        seen += batch["id"].tolist()
+        if len(seen) == 320:
+            state = first.state_dict()
+            break
+    data.range(7).write_delta(path)
+    second = data.read_delta(path, version=0, override_num_blocks=4).iterator()
+    second.load_state_dict(state)
+    for batch in second.iter_batches(batch_size=64):
+        seen += batch["id"].tolist()
+    assert seen == list(range(1000))
+
+
 def test_partitions_and_their_types_round_trip(tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     rows = [
