@@ -299,7 +299,7 @@ def test_unreachable_peer_is_named_with_rank_and_address() -> None:
 
 def test_loopback_is_used_on_one_node_only() -> None:
     assert default_environment(plan())["GLOO_SOCKET_IFNAME"].startswith("lo")
-    assert default_environment(plan(loopback=False)) == {"TORCH_FR_BUFFER_SIZE": "256"}
+    assert default_environment(plan(loopback=False)) == {"TORCH_FR_BUFFER_SIZE": "128"}
     assert default_environment(plan(backend="nccl", loopback=False)) == {
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"
     }
@@ -329,8 +329,8 @@ def test_several_nodes_use_exact_interface_name() -> None:
         backend="gloo", host="10.1.2.3", port=1, timeout_s=60, publish_address=True, loopback=False
     )
     assert default_environment(plan, "eth1") == {
-        "TORCH_FR_BUFFER_SIZE": "256",
+        "TORCH_FR_BUFFER_SIZE": "128",
         "GLOO_SOCKET_IFNAME": "eth1",
         "NCCL_SOCKET_IFNAME": "=eth1",
     }
-    assert default_environment(plan, None) == {"TORCH_FR_BUFFER_SIZE": "256"}
+    assert default_environment(plan, None) == {"TORCH_FR_BUFFER_SIZE": "128"}

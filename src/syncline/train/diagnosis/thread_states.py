@@ -9,6 +9,7 @@ the rank, its data loader's processes, and work on a GPU.
 from __future__ import annotations
 
 import gc
+import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -192,24 +193,48 @@ def is_waiting_for_ranks(frames: Sequence[FrameType], state: State, *, has_gpu: 
     return False
 
 
-def thread_state(native_id: int) -> State:
-    """Return the state of a thread of this process; "unknown" where there is no `/proc`."""
-    try:
-        with open(f"/proc/self/task/{native_id}/stat", "rb") as file:
-            data = file.read(256)
-    except OSError:
-        return "unknown"
-    return _STATES.get(chr(data[data.rfind(b")") + 2]), "unknown")
+class ThreadFiles:
+    """Files of the system about a thread of this process, kept open.
 
+    Where there is no `/proc`, the state is "unknown" and the times are 0.
+    """
 
-def scheduled(native_id: int) -> Scheduled:
-    """Return the times of a thread of this process; zeros where the system does not tell."""
-    try:
-        with open(f"/proc/self/task/{native_id}/schedstat", "rb") as file:
-            fields = file.read().split()
+    def __init__(self, native_id: int) -> None:
+        self._stat = _opened(f"/proc/self/task/{native_id}/stat")
+        self._schedstat = _opened(f"/proc/self/task/{native_id}/schedstat")
+
+    def state(self) -> State:
+        """Return the state of the thread."""
+        data = _content(self._stat)
+        place = data.rfind(b")") + 2
+        return _STATES.get(data[place : place + 1].decode(), "unknown")
+
+    def scheduled(self) -> Scheduled:
+        """Return the times that the scheduler has counted."""
+        fields = _content(self._schedstat).split()
+        if len(fields) < 2:
+            return Scheduled()
         return Scheduled(int(fields[0]) * _NS, int(fields[1]) * _NS)
-    except (OSError, ValueError, IndexError):
-        return Scheduled()
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in (self._stat, self._schedstat):
+            if file is not None:
+                os.close(file)
+
+
+def _opened(path: str) -> int | None:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+def _content(file: int | None) -> bytes:
+    try:
+        return b"" if file is None else os.pread(file, 256, 0)
+    except OSError:  # the thread has ended
+        return b""
 
 
 def _module(frame: FrameType) -> str:

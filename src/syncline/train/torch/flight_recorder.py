@@ -18,8 +18,8 @@ from syncline.train.diagnosis.collective_calls import CollectiveCall
 
 SIZE = "TORCH_FR_BUFFER_SIZE"
 """Variable with the number of entries."""
-ENTRIES = 256
-"""Number of entries where torch's default is none. Reading them takes about two milliseconds."""
+ENTRIES = 128
+"""Number of entries where torch's default is none. Reading them takes about a millisecond."""
 
 
 def environment(backend: str) -> dict[str, str]:

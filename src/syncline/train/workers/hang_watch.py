@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import dropwhile
 from types import FrameType
 
-from syncline.train.diagnosis.thread_states import ThreadMeter, scheduled, thread_state
+from syncline.train.diagnosis.thread_states import ThreadFiles, ThreadMeter
 from syncline.train.workers.messages import Stalled
 from syncline.train.workers.worker_session import WorkerSession
 
@@ -151,23 +151,20 @@ class HangWatch:
         last = time.monotonic()
         next_report = last + FIRST_REPORT_S
         window = int(time.time() // WINDOW_S)
-        native_id = thread.native_id or 0
+        files = ThreadFiles(thread.native_id or 0)
         self.meter.collections.start()
         while True:
             left_s = (window + 1) * WINDOW_S - time.time()
             thread.join(min(SAMPLE_INTERVAL_S, max(0.001, left_s)))
             if not thread.is_alive():  # its CPU clock does not exist any more
                 self.meter.collections.stop()
+                files.close()
                 return
             now = time.monotonic()
             frames = frames_of(thread.ident)
             in_barrier = is_in_barrier(frames)
             self.meter.add(
-                frames,
-                thread_state(native_id),
-                now - last,
-                scheduled(native_id),
-                in_barrier=in_barrier,
+                frames, files.state(), now - last, files.scheduled(), in_barrier=in_barrier
             )
             sample = ThreadSample(
                 _cpu_s(thread.ident, now), in_barrier or is_in_collective(frames), in_barrier
