@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 import syncline
 from syncline import train
@@ -317,6 +317,38 @@ def test_recreated_or_stateful_loaders_are_left_unchanged() -> None:
         return places()
 
     assert fit(loop).return_value == {}
+
+
+@needs_lightning
+def test_position_in_stream_is_that_of_trained_batch() -> None:
+    """Lightning fetches a batch ahead from loaders without length."""
+    import lightning.pytorch as pl
+
+    class Numbers(IterableDataset[torch.Tensor]):
+        def __iter__(self) -> Iterator[torch.Tensor]:
+            return (torch.ones(1) for _ in range(6))
+
+    trained: list[tuple[int, bool]] = []
+
+    class Watch(pl.Callback):
+        def on_train_batch_end(self, *_: Any) -> None:
+            readers = json.loads(get_session().readers.capture())["readers"]
+            state = readers["data loader 1"]
+            trained.append((state["batches"], state["ended"]))
+
+    fit(lambda: trainer(Watch(), max_epochs=1).fit(module(), DataLoader(Numbers(), batch_size=2)))
+    assert trained == [(1, False), (2, False), (3, True)]
+
+
+@needs_lightning
+def test_loader_of_torchdata_is_prepared() -> None:
+    loader = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+
+    def loop() -> dict[str, Any]:
+        trainer(max_epochs=1).fit(module(), loader(torch.ones(4), batch_size=2))
+        return places()
+
+    assert fit(loop).return_value == {"data loader 1": (0, True)}
 
 
 @needs_lightning

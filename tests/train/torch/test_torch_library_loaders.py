@@ -238,6 +238,69 @@ def test_stateful_loader_keeps_its_methods_for_the_program() -> None:
     assert sorted(samples(head) + samples(again.epoch())) == list(range(23))
 
 
+# -- Accelerate
+
+
+def accelerate_loader(rank: int, world_size: int, **options: Any) -> Any:
+    """What `accelerator.prepare` returns on a rank."""
+    prepare = pytest.importorskip("accelerate.data_loader").prepare_data_loader
+    return prepare(
+        DataLoader(list(range(TOTAL)), batch_size=2, shuffle=True),
+        num_processes=world_size,
+        process_index=rank,
+        rng_types=None,
+        **{"put_on_device": False, **options},
+    )
+
+
+@pytest.mark.parametrize("sizes", [[1, 1, 1], [2, 2, 2], [2, 1, 4, 2]])
+def test_loaders_of_accelerate(sizes: list[int], tmp_path: Path) -> None:
+    assert_each_once(read_with_restarts(accelerate_loader, tmp_path, sizes))
+
+
+def test_loader_of_accelerate_stays_its_own() -> None:
+    program = Seen(accelerate_loader, world_size=2)
+    loader = program.loaders[1]
+    assert type(loader).__name__ == "DataLoaderShard"
+    assert loader.total_batch_size == 4
+    passes = program.begin()
+    assert len(program.take(passes, 11)) == 44
+    assert not loader.end_of_dataloader
+    program.take(passes, 1)
+    assert loader.end_of_dataloader
+    assert_each_once(program.take(program.begin()))
+
+
+def test_each_epoch_of_accelerate_has_another_order(tmp_path: Path) -> None:
+    program = Seen(accelerate_loader, world_size=2)
+    epochs = [program.take(program.begin()) for _ in range(2)]
+    passes = program.begin()
+    head = program.take(passes, 3)
+    saved = program.save(tmp_path)
+    tail = program.take(passes)
+    again = Seen(accelerate_loader, world_size=2, saved=saved)
+    assert again.take(again.begin()) == tail
+    assert len({tuple(order) for order in [*epochs, head + tail]}) == 3
+
+
+def test_checkpoint_with_last_batch_of_accelerate_ends_the_epoch(tmp_path: Path) -> None:
+    program = Seen(accelerate_loader, world_size=2)
+    passes = program.begin()
+    program.take(passes, 12)
+    again = Seen(accelerate_loader, world_size=2, saved=program.save(tmp_path))
+    assert_each_once(again.take(again.begin()))
+
+
+def test_loader_in_which_one_rank_reads_for_all_is_refused() -> None:
+    with pytest.raises(TypeError, match="dispatch_batches=False"):
+        Seen(
+            lambda rank, size: accelerate_loader(
+                rank, size, dispatch_batches=True, put_on_device=True, device="cpu"
+            ),
+            world_size=2,
+        )
+
+
 # -- any stream
 
 

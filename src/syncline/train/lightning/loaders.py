@@ -4,8 +4,7 @@ Training `DataLoader`s are prepared unless the program has prepared them. Lightn
 sharded them, or was configured not to. A pass over them, or over batches of `syncline.data`, ends
 with the last batch that Lightning uses: Lightning counts batches and never asks for the end, so a
 checkpoint after an epoch would otherwise look like one in its middle. Not covered: loaders with
-their own `state_dict`, which Lightning stores, and the middle of an epoch of an `IterableDataset`
-of torch, since Lightning fetches one batch ahead.
+their own `state_dict` other than torchdata's, which Lightning stores.
 """
 
 from __future__ import annotations
@@ -17,11 +16,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 
 from syncline.data.iterate.batching import BatchIterable
 from syncline.data.iterate.cursor import Cursor, CursorTracker, CursorUpdate
-from syncline.train.torch.loader import prepare_data_loader
+from syncline.train.torch.loader import prepare_ahead, prepare_data_loader
+from syncline.train.torch.other_loaders import plain_loader
 from syncline.train.torch.prepared_loader import PreparedDataLoader
 
 Trainer: TypeAlias = Any
@@ -47,7 +47,10 @@ def training_loader(loader: Any, trainer: Trainer) -> Any:
     if isinstance(loader, BatchIterable) and _fetches_ahead(trainer):
         loader = replace(loader, progress=LaggingTracker(loader.progress))
     elif _can_be_prepared(loader, trainer):
-        loader = prepare_data_loader(loader, add_dist_sampler=False, move_to_device=False)
+        if _fetches_ahead(trainer) and math.isinf(_length(loader)):
+            loader = prepare_ahead(loader)
+        else:
+            loader = prepare_data_loader(loader, add_dist_sampler=False, move_to_device=False)
     if isinstance(loader, BatchIterable | PreparedDataLoader):
         return TrainingLoader(loader, trainer)
     return loader
@@ -74,8 +77,8 @@ def _fetches_ahead(trainer: Trainer) -> bool:
 def _can_be_prepared(loader: Any, trainer: Trainer) -> bool:
     return (
         isinstance(loader, DataLoader)
-        and not isinstance(loader.dataset, IterableDataset)
-        and not hasattr(loader, "state_dict")
+        # Lightning would store the state of rank 0 for all ranks.
+        and not hasattr(plain_loader(loader), "state_dict")
         # Loaders are named by number: recreated ones could be confused after a restart.
         and not trainer.reload_dataloaders_every_n_epochs
     )

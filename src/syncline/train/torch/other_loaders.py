@@ -7,7 +7,10 @@ from __future__ import annotations
 from copy import copy
 from typing import Any
 
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, Sampler
+from torch.utils.data.distributed import DistributedSampler
+
+from syncline.train.torch.samplers import EpochSampler, shard_sampler
 
 _STATEFUL = "torchdata.stateful_dataloader"
 _ACCELERATE = "accelerate.data_loader"
@@ -77,16 +80,31 @@ def unsharded(loader: Any, world_size: int) -> tuple[DataLoader[Any], int]:
         )
     base = plain_loader(loader.base_dataloader)
     batches = base.batch_sampler
-    if isinstance(base.dataset, IterableDataset) or type(batches).__name__ != "BatchSamplerShard":
+    if isinstance(base.dataset, IterableDataset) or batches is None:
         return base, 1
-    inner = batches.batch_sampler
+    is_sharded = type(batches).__name__ == "BatchSamplerShard"
+    inner = batches.batch_sampler if is_sharded else batches
     plain: Any = copy(base)
     if type(inner) is BatchSampler:
-        size = inner.batch_size // (world_size if batches.split_batches else 1)
-        inner = BatchSampler(inner.sampler, size, inner.drop_last)
-        vars(plain).update(sampler=inner.sampler, batch_size=size, drop_last=inner.drop_last)
+        size = inner.batch_size // (world_size if is_sharded and batches.split_batches else 1)
+        sampler = inner.sampler
+        if not is_sharded and type(sampler) is RandomSampler:
+            # Drawn by epoch alone, as on several ranks: there Accelerate gives the sampler a
+            # generator that a single rank does not have.
+            sampler = _drawn_by_epoch(sampler)
+        inner = BatchSampler(sampler, size, inner.drop_last)
+        vars(plain).update(sampler=sampler, batch_size=size, drop_last=inner.drop_last)
     vars(plain).update(batch_sampler=inner)
-    return plain, world_size
+    return plain, world_size if is_sharded else 1
+
+
+def _drawn_by_epoch(sampler: RandomSampler) -> Sampler[int]:
+    shared = shard_sampler(sampler, rank=0, world_size=1)
+    if not isinstance(shared, EpochSampler):
+        return sampler
+    return DistributedSampler(
+        shared.dataset, num_replicas=1, rank=0, shuffle=True, seed=shared.seed
+    )
 
 
 def adopt(loader: Any, prepared: Any, next_epoch: int) -> None:
