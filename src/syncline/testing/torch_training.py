@@ -24,7 +24,7 @@ WIDTH = 64
 BATCH = 16
 
 
-class _Batches(Dataset[torch.Tensor]):
+class Batches(Dataset[torch.Tensor]):
     """Endless batches, whose loading can be delayed. All ranks have the same ones."""
 
     def __init__(self, on_load: Callable[[], None]) -> None:
@@ -70,7 +70,7 @@ def train_with_fault(config: Mapping[str, object]) -> None:
     injector = FaultInjector(plan, rank)
     model = prepared(config["parallelism"], world_size)  # type: ignore[arg-type]  # checked
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    batches = iter(DataLoader(_Batches(injector.load), batch_size=None))
+    batches = iter(DataLoader(Batches(injector.load), batch_size=None))
     stop, steps = str(config["stop"]), int(str(config["steps"]))
     pause_s = float(str(config.get("pause_s", 0.0)))
     try:
@@ -84,7 +84,7 @@ def train_with_fault(config: Mapping[str, object]) -> None:
             loss.backward()
             optimizer.step()
             wants_end = rank == 0 and os.path.exists(stop)
-            is_over = _reduced(loss.detach(), wants_end, injector.collective)
+            is_over = reduced(loss.detach(), wants_end, injector.collective)
             train.report({"loss": loss.item(), "step": step})
             if is_over:
                 return
@@ -92,7 +92,7 @@ def train_with_fault(config: Mapping[str, object]) -> None:
         injector.close()
 
 
-def _reduced(loss: torch.Tensor, wants_end: bool, fault: TrainingFault | None) -> bool:
+def reduced(loss: torch.Tensor, wants_end: bool, fault: TrainingFault | None) -> bool:
     """Reduce the loss over the ranks; return True if rank 0 wants the end."""
     values = torch.tensor([float(loss), float(wants_end)])
     if fault is TrainingFault.MISSING_COLLECTIVE:
