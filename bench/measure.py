@@ -36,6 +36,10 @@ _RUN = ("-m", "syncline", "run", "--nproc-per-node", "2", "--storage-path", "sto
 LAUNCH: dict[Launcher, tuple[str, ...]] = {
     "python": (),
     "torchrun": ("-m", "torch.distributed.run", "--nproc-per-node", "2"),
+    "restarting torchrun": (
+        *("-m", "torch.distributed.run", "--nproc-per-node", "2"),
+        *("--max-restarts", "1", "--monitor-interval", "0.05"),
+    ),
     "syncline run": (*_RUN, "--no-warm"),
     "warm syncline run": _RUN,
 }

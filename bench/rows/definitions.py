@@ -7,12 +7,12 @@ OURS = "syncline"
 RAY = "Ray"
 
 Better = Literal["less", "more"]
-Launcher = Literal["python", "torchrun", "syncline run", "warm syncline run"]
+Launcher = Literal["python", "torchrun", "restarting torchrun", "syncline run", "warm syncline run"]
 Group = Literal["machine", "train", "data", "tune", "serve", "rl", "runs", "cluster"]
 """Group of a row: on this machine, where each library starts its own engine (long rows have groups
 of their own), or on one running Ray cluster.
 """
-Input = Literal["images", "scan", "parts"]
+Input = Literal["images", "scan", "parts", "photos"]
 """Input files, created once per run by `bench.inputs`; programs receive the path of the folder."""
 
 PEAK_MB = "peak_mb"

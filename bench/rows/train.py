@@ -12,6 +12,8 @@ from bench.rows.definitions import (
 )
 
 MODES = ("SYNC", "ASYNC", "NO_UPLOAD")
+SNAPSHOT_BYTES = 500_000_000
+"""Size of the state of each rank that is copied or saved."""
 SIZES = {"1 kB": 1_000, "10 MB": 10_000_000, "500 MB": 500_000_000}
 """Sizes in bytes of the checkpoints reported in every mode."""
 
@@ -64,6 +66,32 @@ def _checkpoint_metrics(mode: str, size: str, where: str) -> tuple[Metric, Metri
             better="less",
             target=Target(limit=1.0, peers=(RAY,)),
         ),
+    )
+
+
+def _saved_checkpoint(storage: str, where: str) -> Row:
+    """Return the row of a checkpoint of 500 MB, serialization included."""
+    return Row(
+        name=f"saved_checkpoint_{storage}",
+        group="train",
+        contenders=libraries("saved_checkpoint", storage),
+        metrics=(
+            Metric(
+                key="stall_ms",
+                label=f"checkpoint of 500 MB, serialization included, {where}: the step waits",
+                unit="ms",
+                better="less",
+                target=Target(limit=1.0, peers=(RAY,)),
+            ),
+            Metric(
+                key="committed_s",
+                label="until the checkpoint is committed",
+                unit="s",
+                better="less",
+                target=Target(limit=1.0, peers=(RAY,)),
+            ),
+        ),
+        timeout_s=600.0,
     )
 
 
@@ -190,6 +218,61 @@ ROWS: tuple[Row, ...] = (
             ),
         ),
     ),
+    Row(
+        name="snapshot_recovery",
+        group="train",
+        contenders=(
+            *libraries("snapshot_recovery"),
+            Contender(
+                name="torchrun",
+                module="snapshot_recovery",
+                argument="torchrun",
+                launcher="restarting torchrun",
+            ),
+        ),
+        metrics=(
+            Metric(
+                key="recovery_s",
+                label="SIGKILL of a worker to the next optimizer step, memory snapshots "
+                "(Ray: checkpoints, torchrun: asynchronous DCP)",
+                unit="s",
+                better="less",
+                target=Target(limit=0.3),
+            ),
+            Metric(
+                key="repeated",
+                label="repeated steps",
+                unit="",
+                better="less",
+                target=Target(limit=1),
+            ),
+        ),
+        timeout_s=300.0,
+    ),
+    Row(
+        name="snapshot_stall",
+        group="train",
+        contenders=(
+            Contender(name=OURS, module="snapshot_stall", argument="syncline"),
+            Contender(
+                name="torchrun", module="snapshot_stall", argument="torchrun", launcher="torchrun"
+            ),
+        ),
+        metrics=(
+            Metric(
+                key="ratio",
+                label="memory snapshot of 500 MB relative to a memcpy (torchrun: async DCP)",
+                unit="",
+                better="less",
+                target=Target(limit=1.2),
+            ),
+            Metric(key="stall_ms", label="the step waits", unit="ms", better="less"),
+            Metric(key="first_ms", label="the first time", unit="ms", better="less"),
+        ),
+        timeout_s=600.0,
+    ),
+    _saved_checkpoint("local", "local disk"),
+    _saved_checkpoint("slow", "slow storage"),
     Row(
         name="report",
         group="train",

@@ -1,4 +1,6 @@
-"""A training that others kill: `python snapshot_program.py FOLDER automatic|manual|data EPOCHS`.
+"""A training that others kill: `python snapshot_program.py FOLDER MODE EPOCHS`.
+
+The modes are the keys of `CONFIGS`; "data" reads a dataset, the others a data loader.
 
 Two workers train a small network with dropout, AdamW and a schedule, in a random order. It saves no
 checkpoints. In the end `outcome.json` has a digest of the weights and, by epoch, the samples that
@@ -31,6 +33,13 @@ from syncline.train.torch import (
 
 WORKERS = 2
 ROWS, BATCH = 128, 4
+CONFIGS = {
+    "manual": None,
+    "automatic": train.SnapshotConfig(),
+    "data": train.SnapshotConfig(),
+    "interval": train.SnapshotConfig(every_s=0.02),
+    "brief": train.SnapshotConfig(keep_s=0.2),
+}
 STEPS = ROWS // WORKERS // BATCH
 """Steps of a rank in an epoch."""
 
@@ -57,7 +66,8 @@ def train_worker(config: dict[str, Any]) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 10, 0.9)
     progress: dict[str, Any] = {"epoch": 0, "step": 0, "seen": {}}
-    state = {"model": model, "optimizer": optimizer, "schedule": schedule, "progress": progress}
+    state: dict[str, Any] = {"model": model, "optimizer": optimizer, "schedule": schedule}
+    state["progress"] = progress
     if mode == "manual":
         saved = train.get_snapshot()
         if saved is not None:
@@ -110,7 +120,7 @@ def main() -> None:
             name="run",
             storage_path=str(folder / "storage"),
             failure_config=train.FailureConfig(max_failures=-1),
-            snapshot=None if mode == "manual" else train.SnapshotConfig(),
+            snapshot=CONFIGS[mode],
         ),
     ).fit()
     ends = [json.loads((folder / f"end-{rank}.json").read_text()) for rank in range(WORKERS)]

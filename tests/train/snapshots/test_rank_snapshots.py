@@ -144,7 +144,7 @@ def test_a_disabled_rank_still_agrees_with_the_others(tmp_path: Path) -> None:
         tmp_path,
         config=SnapshotConfig(memory_bytes=1),
         ranks=2,
-        agree=lambda steps: calls.append(steps) or steps,  # type: ignore[func-returns-value]
+        agree=lambda steps: calls.append(steps) or steps,
     )
     for _ in range(3):
         if rank.advance(1e-9):

@@ -125,6 +125,29 @@ def test_the_driver_killed_and_started_again_goes_on_at_the_snapshot(
     )
 
 
+def test_ranks_that_take_snapshots_at_intervals_have_steps_in_common(tmp_path: Path) -> None:
+    expected = undisturbed(tmp_path / "undisturbed", "interval", 3)
+    folder = tmp_path / "killed"
+    folder.mkdir()
+    (folder / "die-1").write_text(str(2 * STEPS + 3))
+    program = Program(folder, "interval", 3)
+    assert program.outcome() == expected
+    assert "no step is complete on all ranks" not in (folder / "log").read_text()
+    assert 1 <= program.repeated() < 2 * STEPS
+
+
+def test_snapshots_of_a_dead_program_are_deleted_after_their_time(tmp_path: Path) -> None:
+    before = set(directories.root().iterdir()) if directories.root().exists() else set()
+    program = Program(tmp_path / "killed", "brief", 1000)
+    program.wait_for_steps(3)
+    own = set(directories.root().iterdir()) - before
+    assert own
+    assert all(each.stat().st_mode & 0o777 == 0o700 for each in own)
+    program.process.kill()
+    program.process.wait()
+    eventually(lambda: not any(each.exists() for each in own), within_s=PATIENCE_S)
+
+
 def test_a_finished_run_leaves_no_snapshots(tmp_path: Path) -> None:
     before = set(directories.root().iterdir()) if directories.root().exists() else set()
     undisturbed(tmp_path / "undisturbed", "manual", 1)

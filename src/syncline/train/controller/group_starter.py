@@ -90,9 +90,7 @@ class GroupStarter:
         group.start()
         shares = self._shares(group.workers)
         snapshots = (
-            None
-            if self._local_mode
-            else self.snapshots.choose(group, self._recorder.latest_report)
+            None if self._local_mode else self.snapshots.choose(group, self._recorder.latest_report)
         )
         group.prepare(
             [
