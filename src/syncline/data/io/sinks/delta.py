@@ -28,7 +28,6 @@ from syncline.data.io.sinks.datasink import Datasink, SaveMode, TaskContext, Wri
 from syncline.data.io.sources import delta
 from syncline.data.io.sources.delta import INSTALL
 from syncline.optional import load
-from syncline.storage import filesystem as storage
 
 SchemaMode: TypeAlias = Literal["merge", "error"]
 Written: TypeAlias = tuple[list[Any], pa.Schema]
@@ -88,8 +87,9 @@ class DeltaDatasink(Datasink[Written]):
         self._time_ms = int(time.time() * 1000)  # of all files, so that readers keep their order
         table = self._table()
         if table is None:
-            if storage.is_local(filesystems.resolve(self.path)[0]):
-                filesystems.make_directory(*_local(self.path))
+            if "://" not in self.path or self.path.startswith("file://"):
+                filesystem, (directory,) = filesystems.resolve(self.path)
+                filesystems.make_directory(filesystem, directory)
             if schema is not None:
                 schemas.require_columns(self.partition_by, schema.names)
             return
@@ -230,11 +230,6 @@ class DeltaDatasink(Datasink[Written]):
             True,
             json.dumps(_statistics(table)),
         )
-
-
-def _local(path: str) -> tuple[pyarrow_fs.FileSystem, str]:
-    filesystem, (resolved,) = filesystems.resolve(path)
-    return filesystem, resolved
 
 
 def _storable(type_: pa.DataType) -> pa.DataType:

@@ -76,6 +76,7 @@ class IcebergDatasource(Datasource):
         self._scan_limit: int | None = arguments.get("limit")
         self._schema: pa.Schema = _arrow_schema(self._scan.projection())
         self._patterns = tuple(DataContext.get_current().retried_io_errors)
+        self._planned: list[Any] | None = None
         if tuple(selected_fields) != ("*",):
             schemas.require_columns(selected_fields, self._schema.names)
             self._projection = tuple(selected_fields)
@@ -117,6 +118,22 @@ class IcebergDatasource(Datasource):
         """True: the manifests skip files, and Parquet's statistics skip row groups."""
         return True
 
+    def apply_predicate(self, predicate_expr: Expr) -> IcebergDatasource:
+        """Return a copy that reads only files that may hold such rows."""
+        clone = super().apply_predicate(predicate_expr)
+        clone._planned = None
+        return clone
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The plan stays on the driver: a task has its own files.
+        return {**self.__dict__, "_planned": None}
+
+    def __copy__(self) -> IcebergDatasource:
+        # Keeps the plan, so that a projection does not read the manifests again.
+        clone = object.__new__(type(self))
+        vars(clone).update(vars(self))
+        return clone
+
     def get_read_tasks(
         self,
         parallelism: int,
@@ -145,6 +162,11 @@ class IcebergDatasource(Datasource):
 
     def _files(self) -> list[Any]:
         """Return the files to read: those of older snapshots first."""
+        if self._planned is None:
+            self._planned = self._plan()
+        return self._planned
+
+    def _plan(self) -> list[Any]:
         scan = self._scan
         if self._predicate_expr is not None:
             condition = as_iceberg(self._predicate_expr)
