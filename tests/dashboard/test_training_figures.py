@@ -196,3 +196,28 @@ def test_records_of_other_forms_are_shown_as_far_as_they_go(tmp_path, value) -> 
         training_figures.gpu_curves(run, key)
     for part in training_figures.PARTS:
         training_figures.share_curves(run, part)
+
+
+def test_the_diagnosis_of_a_rank_is_in_its_row(tmp_path) -> None:
+    with RunDirectory(LocalFiles(tmp_path)) as record:
+        record.write_run("demo", {}, detailed=False)
+        record.event("attempt", number=1, first_report=0, workers=[{"rank": 0}, {"rank": 1}])
+        record.event("verdict", cause="data", ranks=[1], seconds=3.0, text="Rank 1 is slow.")
+        record.sample(1, 1, 2, {}, {**spent(5), "waited_for": 0.4})
+    first, second = training_figures.worker_rows(runs.open(tmp_path))
+    assert (first.verdict, first.waited_for) == ("", None)
+    assert (second.verdict, second.waited_for) == ("data", 0.4)
+
+
+def test_flops_are_known_where_the_configuration_has_those_of_a_step(tmp_path) -> None:
+    flops = {"flops_per_step": 3e12, "peak_flops_per_s": 1e13}
+    for name, config in (("with", flops), ("without", {})):
+        with RunDirectory(LocalFiles(tmp_path / name)) as record:
+            record.write_run("demo", {"run_config": config}, detailed=False)
+            workers = [{"rank": 0}, {"rank": 1}]
+            record.event("attempt", number=1, first_report=0, workers=workers)
+            for step in range(11):
+                record.report(step, 0, {"loss": 1.0}, 100.0 + 0.5 * step, wanted=True)
+    found = training_figures.model_flops(runs.open(tmp_path / "with"))
+    assert found == pytest.approx((6e12, 0.3))
+    assert training_figures.model_flops(runs.open(tmp_path / "without")) is None

@@ -26,6 +26,13 @@ def test_defaults(monkeypatch, tmp_path):
     assert config.logging_config == LoggingConfig()
 
 
+def test_floating_point_operations_are_positive_numbers():
+    assert RunConfig(flops_per_step=3e12, peak_flops_per_s=1e15).flops_per_step == 3e12
+    for mistake in (0, -1.0, "3e12"):
+        with pytest.raises(ValueError, match="flops_per_step"):
+            RunConfig(flops_per_step=mistake)
+
+
 def test_two_configs_made_in_the_same_second_get_different_names():
     assert RunConfig().name != RunConfig().name
 

@@ -14,7 +14,7 @@ from typing import Literal
 
 from syncline.runs import Attempt, Run
 from syncline.runs.json_values import finite
-from syncline.runs.metric_series import member_order
+from syncline.runs.metric_series import member_order, numbers
 from syncline.runs.verdicts import verdicts
 
 Sample = Mapping[str, object]
@@ -51,6 +51,8 @@ MAX_WORKERS = 4_096
 MAX_CURVES = 64
 """Maximum ranks with curves."""
 MAX_MARKS = 200
+RATE_REPORTS = 100
+"""Points of a curve over which the rate of steps is taken."""
 _MAX_DETAIL_LENGTH = 300
 _MAX_NAME_LENGTH = 200
 _MAX_GPUS = 16
@@ -119,6 +121,31 @@ def goodput(run: Run) -> float | None:
         return None
     training = sum(each["compute"] + each["communication"] for each in shares) / len(shares)
     return training * _kept_share(run, attempts)
+
+
+def model_flops(run: Run) -> tuple[float, float | None] | None:
+    """Return the model's floating-point operations per second over the last reports of rank 0, and
+    their share of what the devices of all workers can do; None where the configuration of the run
+    has no `flops_per_step`, or no `peak_flops_per_s`.
+    """
+    config = run.config.get("run_config")
+    per_step = finite(config.get("flops_per_step")) if isinstance(config, Mapping) else None
+    name = next(iter(numbers(run.summary.metrics)), None)
+    if not isinstance(config, Mapping) or per_step is None or name is None or not run.attempts:
+        return None
+    latest = run.attempts[-1]
+    points = run.series.points(name[0], "0")
+    known = [
+        (index, time_s)
+        for index, time_s in zip(points.iterations.tolist(), points.times.tolist(), strict=True)
+        if index >= (latest.first_report or 0)
+    ][-RATE_REPORTS:]
+    if len(known) < 2 or known[-1][1] <= known[0][1]:
+        return None
+    flops = per_step * (known[-1][0] - known[0][0]) / (known[-1][1] - known[0][1])
+    peak = finite(config.get("peak_flops_per_s"))
+    workers = len(latest.workers)
+    return flops, flops / (peak * workers) if peak and workers else None
 
 
 def time_shares(sample: Sample) -> dict[str, float]:

@@ -171,7 +171,21 @@ class RunConfig:
     snapshot: SnapshotConfig | None = None
     """Automatic memory snapshots; none by default. See `train.snapshot` for snapshots by calls."""
 
+    flops_per_step: float | None = None
+    """Floating-point operations of one step of all workers together, where a step lasts from one
+    report of rank 0 to the next. The page of the run then shows the model's FLOP/s.
+    """
+
+    peak_flops_per_s: float | None = None
+    """Floating-point operations per second that the device of one worker can do. With
+    `flops_per_step`, the page of the run then shows the model FLOP/s utilization (MFU).
+    """
+
     def __post_init__(self) -> None:
+        for name in ("flops_per_step", "peak_flops_per_s"):
+            given = getattr(self, name)
+            if given is not None and not (isinstance(given, (int, float)) and given > 0):
+                raise ValueError(f"`{name}={given!r}` must be a positive number or None.")
         for name in ("sync_config", "stop", "progress_reporter", "log_to_file"):
             if getattr(self, name) is not None:
                 warn_deprecated(f"RunConfig({name}=…) is deprecated and ignored by trainers.")

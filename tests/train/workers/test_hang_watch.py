@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from types import FunctionType, SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -113,13 +114,13 @@ def test_a_thread_that_sleeps_outside_of_a_collective_is_not_stalled() -> None:
 
 
 def test_a_stack_through_torch_distributed_or_a_backward_pass_is_a_collective() -> None:
-    plain = SimpleNamespace(
+    plain: Any = SimpleNamespace(
         f_globals={"__name__": "script"}, f_code=SimpleNamespace(co_name="train"), f_back=None
     )
-    reduce = SimpleNamespace(
+    reduce: Any = SimpleNamespace(
         f_globals={"__name__": "torch.distributed.c10d"}, f_code=plain.f_code, f_back=plain
     )
-    backward = SimpleNamespace(
+    backward: Any = SimpleNamespace(
         f_globals={}, f_code=SimpleNamespace(co_name="_engine_run_backward"), f_back=plain
     )
     assert not is_in_collective([plain])

@@ -19,6 +19,7 @@ from syncline.dashboard.pages.media_panel import MediaPanel
 from syncline.dashboard.pages.run_view import RunView
 from syncline.dashboard.progress import progress_text, training_progress
 from syncline.dashboard.training_figures import WorkerRow
+from syncline.runs import Run
 from syncline.runs.metric_series import Axis, numbers
 
 SHOWN_MOMENTS = 500
@@ -119,6 +120,7 @@ class _FactsPanel:
                 "Workers": summary.workers if summary.workers is not None else "-",
                 "Restarts": max(0, summary.attempts - 1),
                 "Goodput": widgets.percent(training_figures.goodput(run)),
+                **_flops(run),
                 "Checkpoints": summary.checkpoints,
                 "Last activity": widgets.ago(summary.last_activity),
                 "Host": summary.host or "-",
@@ -128,6 +130,15 @@ class _FactsPanel:
         self._metrics.set(
             {widgets.printable(name, 120): widgets.number(number) for name, number in latest}
         )
+
+
+def _flops(run: Run) -> dict[str, str]:
+    """Return the rows about the model's floating-point operations; empty where they are unknown."""
+    found = training_figures.model_flops(run)
+    if found is None:
+        return {}
+    rows = {"Model TFLOP/s": widgets.number(found[0] / 1e12)}
+    return rows if found[1] is None else {**rows, "MFU": widgets.percent(found[1])}
 
 
 class _WorkersPanel:
