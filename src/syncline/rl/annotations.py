@@ -23,7 +23,7 @@ def OverrideToImplementCustomLogic_CallToSuperRecommended(obj: T) -> T:
     return obj
 
 
-def PublicAPI(obj: Any = None, **_: Any) -> Any:
+def PublicAPI(obj: object = None, **_: object) -> Any:
     """Mark a public class or function."""
     return obj if obj is not None else lambda each: each
 

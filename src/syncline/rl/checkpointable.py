@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import cloudpickle
 
 from syncline.rl import array_msgpack
+from syncline.rl.value_types import CallArguments, Components
 from syncline.rl.value_types import StateDict as StateDict
 from syncline.storage import filesystem as files
 from syncline.suggestions import did_you_mean
@@ -76,10 +77,10 @@ class Checkpointable(abc.ABC):
         """Set the state; parts that are missing in `state` do not change."""
 
     @abc.abstractmethod
-    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def get_ctor_args_and_kwargs(self) -> CallArguments:
         """Return the positional and keyword arguments that construct an equal object."""
 
-    def get_checkpointable_components(self) -> list[tuple[str, Any]]:
+    def get_checkpointable_components(self) -> Components:
         """Return pairs of component name and component, each a `Checkpointable`."""
         return []
 
@@ -367,9 +368,9 @@ class _Unpickler(pickle.Unpickler):
 
 def _construct(
     cls: type[CheckpointableT],
-    args: Iterable[Any],
-    saved: Mapping[str, Any],
-    given: Mapping[str, Any],
+    args: Iterable[object],
+    saved: Mapping[str, object],
+    given: Mapping[str, object],
 ) -> tuple[CheckpointableT, dict[str, Any]]:
     """Construct with the saved arguments updated by `kwargs`; return the unused arguments too."""
     parameters = inspect.signature(cls).parameters

@@ -16,7 +16,6 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
 
 from syncline.rl.public_missing import MISSING
 from syncline.rl.public_retired import reason_of
@@ -107,7 +106,7 @@ def _names(relative: str) -> dict[str, tuple[str, str]]:
     found: dict[str, tuple[str, str]] = {}
     for home, names in PATHS.get(relative, {}).items():
         if names == "*":
-            module: Any = importlib.import_module(f"{HOME}.{home}")
+            module: object = importlib.import_module(f"{HOME}.{home}")
             listed = [name for name in vars(module) if name.isupper() or name[:1].isupper()]
         else:
             listed = names.split()

@@ -29,6 +29,7 @@ from syncline.rl.metrics.names import (
 from syncline.rl.modules.acting import ActingPolicy
 from syncline.rl.runners.actions import actions_for_env
 from syncline.rl.runners.connections import Connections
+from syncline.rl.value_types import CheckedSpace, ModuleType
 
 _WITH_ARRAYS = (
     gym.spaces.Box,
@@ -52,7 +53,7 @@ class Acting:
 
     def __init__(
         self,
-        module: Any,
+        module: ModuleType,
         pipelines: Mapping[str, ConnectorPipelineV2],
         *,
         normalize_actions: bool,
@@ -154,9 +155,9 @@ class Acting:
             return self._random.random(shape)
         return self._random.standard_normal(shape)
 
-    def _as_state(self, state: Any) -> Tree:
+    def _as_state(self, state: Tree) -> Tree:
         """Return a state in the structure of the module; a list contains its leaves in order."""
-        initial: Any = self.initial_state()
+        initial: object = self.initial_state()
         if not isinstance(state, (list, tuple)) or isinstance(initial, (list, tuple)):
             return map_tree(np.asarray, state)
         if len(state) != len(leaves(initial)):
@@ -174,7 +175,7 @@ class Acting:
         return actions if function is None else function(actions)
 
 
-def as_observation(space: Any, value: Any) -> Tree:
+def as_observation(space: CheckedSpace, value: Any) -> Tree:
     """Return an observation as arrays; convert lists and numbers to the dtype of the space.
 
     Raises:

@@ -55,7 +55,7 @@ from syncline.rl.runners.multi_agent_env_runner import MultiAgentEnvRunner
 from syncline.rl.runners.sample import Sample
 from syncline.rl.runners.sampling_results import log_samples
 from syncline.rl.runners.single_agent_env_runner import SingleAgentEnvRunner
-from syncline.rl.value_types import Tree
+from syncline.rl.value_types import AgentMapping, Batch, CallArguments, Components, Options, Tree
 from syncline.suggestions import did_you_mean
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.result import CONFIG, Config, Metrics
@@ -85,7 +85,7 @@ class Algorithm(Checkpointable, Trainable):
     def __init__(
         self,
         config: AlgorithmConfig | Mapping[str, Any] | None = None,
-        env: Any = None,
+        env: object = None,
         **kwargs: Any,
     ) -> None:
         if isinstance(config, AlgorithmConfig):
@@ -119,7 +119,7 @@ class Algorithm(Checkpointable, Trainable):
             self.seed = config.seed
         config.freeze()
         self.config: Any = config
-        self._config_dict: dict[str, Any] | None = None
+        self._config_dict: Options | None = None
         self.metrics = MetricsLogger(root=True)
         self._env_steps = 0
         self._time_split = TimeSplit()
@@ -225,7 +225,7 @@ class Algorithm(Checkpointable, Trainable):
         """Sample and learn once. Returned results are added to the logged ones."""
         raise NotImplementedError(f"{type(self).__name__} has no `training_step`: override it.")
 
-    def _results(self, returned: Any, calls: int) -> Metrics:
+    def _results(self, returned: object, calls: int) -> Metrics:
         self.metrics.log_value(NUM_TRAINING_STEP_CALLS_PER_ITERATION, calls, window=1)
         group = self.env_runner_group
         found: Metrics = self.metrics.reduce(compile=True)
@@ -255,7 +255,7 @@ class Algorithm(Checkpointable, Trainable):
         if self._recorder is not None:
             self._recorder.report(result)
 
-    def record_event(self, event: str, **fields: Any) -> None:
+    def record_event(self, event: str, **fields: object) -> None:
         """Append an event to the record of the run; does nothing within a search."""
         if self._recorder is not None:
             self._recorder.event(event, **fields)
@@ -275,7 +275,7 @@ class Algorithm(Checkpointable, Trainable):
 
     # -- for training steps
 
-    def sample_batch(self, steps: int, **options: Any) -> list[Sample]:
+    def sample_batch(self, steps: int, **options: object) -> list[Sample]:
         """Sample `steps` steps, or complete episodes with at least as many; log the results."""
         group = self.env_runner_group
         with self.metrics.log_time((TIMERS, "env_runner_sampling_timer")):
@@ -393,7 +393,7 @@ class Algorithm(Checkpointable, Trainable):
         acting = self._acting_of(policy_id)
         config = self.config.get_config_for_module(policy_id)
 
-        def learn(columns: Mapping[str, Any]) -> dict[str, Any]:
+        def learn(columns: Mapping[str, object]) -> Batch:
             batch = self.learner_group.batch_of_rows({policy_id: dict(columns)})
             result = self.learner_group.update(batch=batch, timesteps=self.timesteps())
             self.env_runner_group.sync_weights(from_worker_or_learner_group=self.learner_group)
@@ -407,7 +407,7 @@ class Algorithm(Checkpointable, Trainable):
     def compute_single_action(
         self,
         observation: Tree = None,
-        state: Any = None,
+        state: Tree = None,
         *,
         policy_id: str = DEFAULT_MODULE_ID,
         full_fetch: bool = False,
@@ -415,7 +415,7 @@ class Algorithm(Checkpointable, Trainable):
         episode: SingleAgentEpisode | None = None,
         unsquash_action: bool | None = None,
         **ignored: object,
-    ) -> Any:
+    ) -> Tree:
         """Return an action for an observation, ready for `env.step`.
 
         With `state` or `full_fetch`, return the action, the next state and the other outputs.
@@ -440,7 +440,7 @@ class Algorithm(Checkpointable, Trainable):
         )
         if state is None and not full_fetch:
             return actions[0]
-        next_state: Any = states[0] if states else []
+        next_state: object = states[0] if states else []
         if isinstance(state, list):
             next_state = leaves(next_state)
         first = {name: map_tree(lambda leaf: leaf[0], each) for name, each in outputs.items()}
@@ -450,14 +450,14 @@ class Algorithm(Checkpointable, Trainable):
 
     def compute_actions(
         self,
-        observations: Mapping[Any, Any] | Sequence[Any],
-        state: Mapping[Any, Any] | Sequence[Any] | None = None,
+        observations: AgentMapping[Tree] | Sequence[object],
+        state: AgentMapping[Tree] | Sequence[object] | None = None,
         *,
         policy_id: str = DEFAULT_MODULE_ID,
         full_fetch: bool = False,
         explore: bool | None = None,
         **ignored: object,
-    ) -> Any:
+    ) -> Tree:
         """Return actions for several observations, by the same keys; see `compute_single_action`.
 
         With `state` or `full_fetch`, return actions, next states and the other outputs as
@@ -526,7 +526,7 @@ class Algorithm(Checkpointable, Trainable):
         module_id: str,
         module_spec: RLModuleSpec,
         *,
-        config_overrides: Mapping[str, Any] | None = None,
+        config_overrides: Mapping[str, object] | None = None,
         new_agent_to_module_mapping_fn: Callable[..., str] | None = None,
         new_should_module_be_updated: Collection[str] | Callable[..., bool] | None = None,
         add_to_learners: bool = True,
@@ -740,7 +740,7 @@ class Algorithm(Checkpointable, Trainable):
         self.env_runner_group.sync_weights(from_worker_or_learner_group=self.learner_group)
         self.callbacks.call("on_checkpoint_loaded", algorithm=self)
 
-    def get_checkpointable_components(self) -> list[tuple[str, Any]]:
+    def get_checkpointable_components(self) -> Components:
         """Return the learner group, and the connectors of the runners."""
         return [
             (COMPONENT_LEARNER_GROUP, self.learner_group),
@@ -758,7 +758,7 @@ class Algorithm(Checkpointable, Trainable):
         config: AlgorithmConfig = keywords["config"]
         return config.copy(copy_frozen=False)
 
-    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def get_ctor_args_and_kwargs(self) -> CallArguments:
         """Return the arguments of the constructor."""
         return (), {"config": self.config}
 
@@ -783,17 +783,17 @@ class Algorithm(Checkpointable, Trainable):
 
 def resources(config: AlgorithmConfig) -> PlacementGroupFactory:
     """Return the bundles of an algorithm: its process, learners, runners, evaluation runners."""
-    learner: dict[str, Any] = {
+    learner: Options = {
         "CPU": 1 if config.num_cpus_per_learner == "auto" else config.num_cpus_per_learner,
         "GPU": config.num_gpus_per_learner,
         **config.custom_resources_per_learner,
     }
-    main: dict[str, Any] = {
+    main: Options = {
         "CPU": config.num_cpus_for_main_process,
         "GPU": 0 if config.num_remote_learners else config.num_gpus_per_learner or config.num_gpus,
         **config.custom_resources_for_main_process,
     }
-    runner: dict[str, Any] = {
+    runner: Options = {
         "CPU": config.num_cpus_per_env_runner,
         "GPU": config.num_gpus_per_env_runner,
         **config.custom_resources_per_env_runner,

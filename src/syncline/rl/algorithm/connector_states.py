@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable
-from typing import Any
 
 import cloudpickle
 
@@ -21,6 +20,7 @@ from syncline.rl.metrics.names import (
 )
 from syncline.rl.runners.group import EnvRunnerGroup
 from syncline.rl.runners.sample import Sample
+from syncline.rl.value_types import CallArguments, Components
 
 logger = logging.getLogger("syncline")
 
@@ -116,7 +116,7 @@ class ConnectorStates(Checkpointable):
         components: str | Collection[str] | None = None,
         *,
         not_components: str | Collection[str] | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> StateDict:
         """Return the states of both pipelines, by name."""
         return {
@@ -131,16 +131,16 @@ class ConnectorStates(Checkpointable):
             if name in state:
                 pipeline.set_state(state[name])
 
-    def get_checkpointable_components(self) -> list[tuple[str, Any]]:
+    def get_checkpointable_components(self) -> Components:
         """Return the pipelines that can be pickled."""
         return [(name, each) for name, each in self.pipelines.items() if _can_be_saved(name, each)]
 
-    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def get_ctor_args_and_kwargs(self) -> CallArguments:
         """Return no arguments: an algorithm creates this object."""
         return (), {}
 
 
-def _pipelines_of(runner: Any) -> dict[str, ConnectorPipelineV2]:
+def _pipelines_of(runner: object) -> dict[str, ConnectorPipelineV2]:
     get = getattr(runner, "get_pipelines", dict)  # user-defined runners may lack it
     pipelines: dict[str, ConnectorPipelineV2] = get()
     return pipelines

@@ -17,10 +17,9 @@ from syncline.rl.metrics.names import ENV_RUNNER_RESULTS
 from syncline.rl.runners.group import EnvRunnerGroup
 from syncline.rl.runners.sample import Sample
 from syncline.rl.runners.sampling_results import log_samples
+from syncline.rl.value_types import AlgorithmType, Results
 
 logger = logging.getLogger("syncline")
-
-Results = dict[str, Any]
 
 
 class Evaluator:
@@ -35,7 +34,11 @@ class Evaluator:
         self._skips = 0
 
     def run(
-        self, group: EnvRunnerGroup, *, algorithm: Any, goes_on: Callable[[], bool] = lambda: False
+        self,
+        group: EnvRunnerGroup,
+        *,
+        algorithm: AlgorithmType,
+        goes_on: Callable[[], bool] = lambda: False,
     ) -> Results:
         """Return the results, under "env_runners".
 
@@ -61,7 +64,7 @@ class Evaluator:
         return results
 
     def _evaluate(
-        self, group: EnvRunnerGroup, algorithm: Any, goes_on: Callable[[], bool]
+        self, group: EnvRunnerGroup, algorithm: AlgorithmType, goes_on: Callable[[], bool]
     ) -> Results:
         config = self._config
         function = config.custom_evaluation_function
@@ -105,7 +108,7 @@ class ParallelEvaluation:
         algorithm: Passed to a custom evaluation function.
     """
 
-    def __init__(self, evaluator: Evaluator, group: EnvRunnerGroup, *, algorithm: Any) -> None:
+    def __init__(self, evaluator: Evaluator, group: EnvRunnerGroup, *, algorithm: object) -> None:
         self._is_trained = threading.Event()
         self._results: Results = {}
         self._error: BaseException | None = None
@@ -114,7 +117,7 @@ class ParallelEvaluation:
         )
         self._thread.start()
 
-    def _run(self, evaluator: Evaluator, group: EnvRunnerGroup, algorithm: Any) -> None:
+    def _run(self, evaluator: Evaluator, group: EnvRunnerGroup, algorithm: object) -> None:
         try:
             self._results = evaluator.run(
                 group, algorithm=algorithm, goes_on=lambda: not self._is_trained.is_set()
@@ -139,7 +142,7 @@ def results_of(samples: list[Sample]) -> Results:
     return metrics.reduce(compile=True)
 
 
-def _results_of(function: Any, returned: Any) -> Results:
+def _results_of(function: object, returned: object) -> Results:
     if not isinstance(returned, tuple) or len(returned) != 3 or not isinstance(returned[0], dict):
         raise ValueError(
             f"`custom_evaluation_function={function!r}` must return (results, environment steps, "

@@ -27,6 +27,7 @@ from syncline.rl.config.section import NotProvided
 from syncline.rl.learners.group import fragments_of
 from syncline.rl.metrics.names import LEARNER_RESULTS, REPLAY_BUFFER_RESULTS
 from syncline.rl.runners.sample import Sample
+from syncline.rl.value_types import Components, OptionMapping, Options, Results
 from syncline.suggestions import did_you_mean
 
 ConfigT = TypeVar("ConfigT", bound="OffPolicyConfig")
@@ -80,7 +81,7 @@ OLDER_BUFFER_OPTIONS = (
 class OffPolicyConfig(AlgorithmConfig):
     """Options of algorithms with a replay buffer."""
 
-    replay_buffer_config: dict[str, Any] = {
+    replay_buffer_config: Options = {
         "type": "PrioritizedEpisodeReplayBuffer",
         "capacity": 50_000,
         "alpha": 0.6,
@@ -96,7 +97,7 @@ class OffPolicyConfig(AlgorithmConfig):
     def training(
         self: ConfigT,
         *,
-        replay_buffer_config: Mapping[str, Any] = NotProvided,
+        replay_buffer_config: OptionMapping = NotProvided,
         num_steps_sampled_before_learning_starts: int = NotProvided,
         training_intensity: float | None = NotProvided,
         target_network_update_freq: int = NotProvided,
@@ -135,12 +136,12 @@ class OffPolicyConfig(AlgorithmConfig):
             }
         return self._set(given)
 
-    def update_from_dict(self: ConfigT, config_dict: Mapping[str, Any]) -> ConfigT:
+    def update_from_dict(self: ConfigT, config_dict: Mapping[str, object]) -> ConfigT:
         """Set options from a dictionary; move buffer options from older releases to
         `replay_buffer_config`.
         """
         given = dict(config_dict)
-        buffer: dict[str, Any] = {}
+        buffer: Options = {}
         if "buffer_size" in given:
             buffer["capacity"] = given.pop("buffer_size")
         if given.pop("prioritized_replay", None) is False:
@@ -263,7 +264,7 @@ class OffPolicyAlgorithm(Algorithm):
             )
         return self.buffers[module_id]
 
-    def _custom_buffer(self, given: dict[str, Any]) -> Any:
+    def _custom_buffer(self, given: Options) -> Any:
         """Return the buffer of a user-defined class."""
         kind, capacity = given.pop("type"), given["capacity"]
         given.pop("beta", None)  # an option of `sample`
@@ -290,7 +291,7 @@ class OffPolicyAlgorithm(Algorithm):
         train = self.config.policies_to_train
         return train is None or (train(module_id, None) if callable(train) else module_id in train)
 
-    def _results(self, returned: Any, calls: int) -> dict[str, Any]:
+    def _results(self, returned: object, calls: int) -> Results:
         self.metrics.aggregate(self.learner_group.reduce_metrics(), key=LEARNER_RESULTS)
         found = super()._results(returned, calls)
         found[REPLAY_BUFFER_RESULTS] = {
@@ -307,7 +308,7 @@ class OffPolicyAlgorithm(Algorithm):
         components: str | Collection[str] | None = None,
         *,
         not_components: str | Collection[str] | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> StateDict:
         """Return everything that the next iteration depends on."""
         state = super().get_state(components, not_components=not_components, **kwargs)
@@ -322,14 +323,14 @@ class OffPolicyAlgorithm(Algorithm):
         super().set_state(state)
         self.buffers.set_state(state.get(REPLAY_BUFFERS, {}))
 
-    def get_checkpointable_components(self) -> list[tuple[str, Any]]:
+    def get_checkpointable_components(self) -> Components:
         """Return the learner group, and the buffers if they are stored."""
         components = super().get_checkpointable_components()
         if self.config.store_buffer_in_checkpoints:
             components.append((REPLAY_BUFFERS, self.buffers))
         return components
 
-    def save_to_path(self, path: Any = None, **options: object) -> str:
+    def save_to_path(self, path: object = None, **options: object) -> str:
         """Save to a directory and return its path. See `Checkpointable.save_to_path`."""
         written = super().save_to_path(path, **options)
         self.buffers.moved_to(os.path.join(written, REPLAY_BUFFERS))

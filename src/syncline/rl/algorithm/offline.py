@@ -23,7 +23,7 @@ from syncline.rl.metrics.names import (
 )
 from syncline.rl.offline.offline_data import OfflineData
 from syncline.rl.runners.actions import actions_from_env
-from syncline.rl.value_types import Space
+from syncline.rl.value_types import Selection, Space
 
 
 def check_offline(config: AlgorithmConfig, name: str) -> None:
@@ -103,10 +103,12 @@ class OfflineAlgorithm(Algorithm):
         """Return the number of trained steps, which schedules use instead of sampled steps."""
         return {NUM_ENV_STEPS_SAMPLED_LIFETIME: self._rows_trained}
 
-    def get_state(self, *args: Any, **kwargs: Any) -> StateDict:
+    def get_state(
+        self, components: Selection = None, *, not_components: Selection = None, **kwargs: object
+    ) -> StateDict:
         """Return everything that the next iteration depends on."""
         return {
-            **super().get_state(*args, **kwargs),
+            **super().get_state(components, not_components=not_components, **kwargs),
             "rows_trained": self._rows_trained,
             "offline_data": self.offline_data.get_state(),
         }
@@ -147,7 +149,7 @@ class NoRunners:
         """Return 0."""
         return 0
 
-    def share_modules(self, modules: Any) -> None:
+    def share_modules(self, modules: object) -> None:
         """Do nothing."""
 
     def sync_weights(self, *args: object, **kwargs: object) -> None:
@@ -157,11 +159,11 @@ class NoRunners:
         """Return nothing."""
         return []
 
-    def get_states(self) -> dict[int, dict[str, Any]]:
+    def get_states(self) -> dict[int, StateDict]:
         """Return nothing."""
         return {}
 
-    def set_states(self, states: dict[int, dict[str, Any]]) -> bool:
+    def set_states(self, states: dict[int, StateDict]) -> bool:
         """Return True because no environment had to begin a new episode."""
         return True
 

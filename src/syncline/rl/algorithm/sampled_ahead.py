@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from syncline.rl.runners.group import EnvRunnerGroup, SamplesAhead
 from syncline.rl.runners.sample import Sample
+from syncline.rl.value_types import Options
 
 
 class SampledAhead:
@@ -20,7 +19,7 @@ class SampledAhead:
         self._begun: SamplesAhead | None = None
         self._samples: list[Sample] | None = None
 
-    def take(self, total: int | None, options: dict[str, Any]) -> list[Sample]:
+    def take(self, total: int | None, options: Options) -> list[Sample]:
         """Return a batch, and make the runners start the next one with their current weights.
 
         Args:

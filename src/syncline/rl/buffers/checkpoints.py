@@ -23,6 +23,7 @@ import numpy as np
 
 from syncline.rl.buffers.replay_columns import ReplayColumns
 from syncline.rl.checkpointable import Checkpointable, StateDict
+from syncline.rl.value_types import CallArguments
 from syncline.storage import filesystem as files
 
 
@@ -64,7 +65,7 @@ class ReplayBuffers(Checkpointable, dict[str, ReplayColumns]):
         components: str | Collection[str] | None = None,
         *,
         not_components: str | Collection[str] | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> StateDict:
         """Return the states of all buffers, by module id."""
         return {module_id: buffer.get_state() for module_id, buffer in self.items()}
@@ -79,14 +80,14 @@ class ReplayBuffers(Checkpointable, dict[str, ReplayColumns]):
         self.pop(module_id, None)
         return self._create(module_id, width)
 
-    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def get_ctor_args_and_kwargs(self) -> CallArguments:
         """Return no arguments because only an algorithm creates buffers."""
         return (), {}
 
     # -- incremental checkpoints
 
     def _write(
-        self, filesystem: Any, target: str, state: StateDict | None, use_msgpack: bool
+        self, filesystem: object, target: str, state: StateDict | None, use_msgpack: bool
     ) -> None:
         if state is None:
             state = {
@@ -95,7 +96,9 @@ class ReplayBuffers(Checkpointable, dict[str, ReplayColumns]):
             }
         super()._write(filesystem, target, state, False)
 
-    def _write_buffer(self, filesystem: Any, target: str, module_id: str, buffer: Any) -> StateDict:
+    def _write_buffer(
+        self, filesystem: object, target: str, module_id: str, buffer: Any
+    ) -> StateDict:
         """Write the new rows of a buffer; return its state without rows, and its segments."""
         if not isinstance(buffer, ReplayColumns):
             state: StateDict = buffer.get_state()
@@ -118,7 +121,7 @@ class ReplayBuffers(Checkpointable, dict[str, ReplayColumns]):
         return {**buffer.get_state(rows=False), "segments": segments}
 
     def _write_segment(
-        self, filesystem: Any, path: str, buffer: ReplayColumns, segment: Segment
+        self, filesystem: object, path: str, buffer: ReplayColumns, segment: Segment
     ) -> None:
         known = self._paths.get(segment.name)
         if files.is_local(filesystem) and known is not None:
@@ -146,7 +149,7 @@ class ReplayBuffers(Checkpointable, dict[str, ReplayColumns]):
             if os.path.exists(place):
                 self._paths[name] = place
 
-    def _read_state(self, filesystem: Any, source: str) -> StateDict:
+    def _read_state(self, filesystem: object, source: str) -> StateDict:
         whole = super()._read_state(filesystem, source)
         for module_id, saved in list(whole.items()):
             if "segments" not in saved:
@@ -165,7 +168,7 @@ class ReplayBuffers(Checkpointable, dict[str, ReplayColumns]):
         return whole
 
 
-def _read_segment(filesystem: Any, path: str) -> Any:
+def _read_segment(filesystem: object, path: str) -> Any:
     content = files.read_bytes(filesystem, path)
     if content is None:
         raise FileNotFoundError(

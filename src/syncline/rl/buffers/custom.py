@@ -80,7 +80,7 @@ class CustomBuffer:
         """Return the buffer's state."""
         return {"added": self._added, "heads": [], "buffer": self.buffer.get_state()}
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state: StateDict) -> None:
         """Restore the state that `get_state` returned."""
         self._added = state["added"]
         self._stored = min(self._added, self.capacity)

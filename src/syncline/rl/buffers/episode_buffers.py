@@ -19,6 +19,7 @@ from syncline.rl.buffers.replay_columns import INDICES, N_STEP, WEIGHTS
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree, stack_trees
 from syncline.rl.episodes.single_agent_episode import SingleAgentEpisode
+from syncline.rl.value_types import StateDict
 
 Key = tuple[str, Any]
 """Id of an episode and of its agent."""
@@ -241,7 +242,7 @@ class EpisodeReplayBuffer:
         """Return the number of steps sampled so far."""
         return self._sampled
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> StateDict:
         """Return everything that later samples depend on."""
         return {
             "episodes": [episode.get_state() for episode in self.episodes.values()],
@@ -250,7 +251,7 @@ class EpisodeReplayBuffer:
             "sampled": self._sampled,
         }
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state: StateDict) -> None:
         """Restore the state that `get_state` returned."""
         for key in list(self.episodes):
             self._on_removed(key)
@@ -346,7 +347,7 @@ class PrioritizedEpisodeReplayBuffer(EpisodeReplayBuffer):
         largest = float(priorities.max()) ** self._alpha
         self._priorities.largest = max(self._priorities.largest, largest)
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> StateDict:
         """Return everything that later samples depend on."""
         slots = [slot for key in self.episodes for slot in self._slots[key]]
         return {
@@ -357,7 +358,7 @@ class PrioritizedEpisodeReplayBuffer(EpisodeReplayBuffer):
             "largest": self._priorities.largest,
         }
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state: StateDict) -> None:
         """Restore the state that `get_state` returned."""
         super().set_state(state)
         slots = iter(state["slots"])
@@ -406,7 +407,7 @@ class MultiAgentEpisodeReplayBuffer:
         *,
         modules_to_sample: Sequence[str] | None = None,
         sample_episodes: bool = True,
-        **options: Any,
+        **options: object,
     ) -> Tree:
         """Draw for each module; return a list of episodes, or columns by module id.
 
@@ -442,11 +443,11 @@ class MultiAgentEpisodeReplayBuffer:
             if module_id in (None, key)
         )
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> StateDict:
         """Return everything that later samples depend on."""
         return {module_id: buffer.get_state() for module_id, buffer in self.buffers.items()}
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state: StateDict) -> None:
         """Restore the state that `get_state` returned."""
         self.buffers = {}
         for module_id, saved in state.items():
@@ -468,7 +469,7 @@ class MultiAgentPrioritizedEpisodeReplayBuffer(MultiAgentEpisodeReplayBuffer):
 def columns_of_transitions(episodes: Sequence[SingleAgentEpisode]) -> dict[str, Tree]:
     """Return one-step episodes as columns [B, …]."""
 
-    def stacked(values: Sequence[Any]) -> Tree:
+    def stacked(values: Sequence[object]) -> Tree:
         return stack_trees(np.stack, list(values))
 
     extra = episodes[0].extra_model_outputs

@@ -20,6 +20,7 @@ from syncline.rl.buffers.priorities import Priorities
 from syncline.rl.columns.fragment import Fragment
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree, leaves, map_tree
+from syncline.rl.value_types import StateDict
 
 INDICES = "batch_indexes"
 WEIGHTS = "weights"
@@ -340,7 +341,7 @@ class ReplayColumns:
             ]
         ).astype(np.int64)
 
-    def get_state(self, *, rows: bool = True) -> dict[str, Any]:
+    def get_state(self, *, rows: bool = True) -> StateDict:
         """Return everything that later samples depend on; without `rows`, omit complete rows."""
         state = {
             "random": self._random.bit_generator.state,
@@ -356,7 +357,7 @@ class ReplayColumns:
         newest = self._columns and self.rows(self._heads, self._heads + 1)
         return {**state, "newest": newest}
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state: StateDict) -> None:
         """Restore the state that `get_state` returned; "rows" may replace "columns"."""
         if state["size"] != len(self._is_step) or len(state["heads"]) != len(self._heads):
             raise ValueError(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from syncline.rl.callbacks.callbacks import RLlibCallback
+from syncline.rl.value_types import StateDict
 from syncline.suggestions import did_you_mean
 
 Hook = Callable[..., Any]
@@ -94,15 +95,15 @@ class CallbackList:
         for hook in self._hooks.get(name, ()):
             hook(**kwargs)
 
-    def get_state(self) -> list[dict[str, Any] | None]:
+    def get_state(self) -> list[StateDict | None]:
         """Return the state of every callback that has `get_state`, and None for the others."""
-        states: list[dict[str, Any] | None] = []
+        states: list[StateDict | None] = []
         for callback in self.callbacks:
             get_state = getattr(callback, "get_state", None)
             states.append(None if get_state is None else get_state())
         return states
 
-    def set_state(self, states: Sequence[dict[str, Any] | None]) -> None:
+    def set_state(self, states: Sequence[StateDict | None]) -> None:
         """Restore the states that `get_state` returned; skip new callbacks."""
         for callback, state in zip(self.callbacks, states, strict=False):
             set_state = getattr(callback, "set_state", None)
@@ -122,8 +123,8 @@ def make_callback(
     callbacks_objects: RLlibCallback | Sequence[RLlibCallback] | None = None,
     callbacks_functions: Hook | Sequence[Hook] | None = None,
     *,
-    args: Iterable[Any] | None = None,
-    kwargs: Mapping[str, Any] | None = None,
+    args: Iterable[object] | None = None,
+    kwargs: Mapping[str, object] | None = None,
 ) -> None:
     """Call a hook of callbacks, then functions."""
     hooks = [getattr(callback, callback_name) for callback in _as_list(callbacks_objects)]

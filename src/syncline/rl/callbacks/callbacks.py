@@ -11,12 +11,19 @@ import tracemalloc
 import weakref
 from typing import Any
 
-import gymnasium as gym
-
 from syncline.rl.envs.env_context import EnvContext
-from syncline.rl.episodes.episode_type import EpisodeType
 from syncline.rl.metrics.metrics_logger import MetricsLogger
-from syncline.rl.value_types import AgentID, Env
+from syncline.rl.value_types import (
+    AgentID,
+    AlgorithmType,
+    Env,
+    EnvRunnerType,
+    Episode,
+    Episodes,
+    ModuleType,
+    Results,
+    VectorEnv,
+)
 
 
 class RLlibCallback:
@@ -34,46 +41,58 @@ class RLlibCallback:
     """
 
     def on_algorithm_init(
-        self, *, algorithm: Any, metrics_logger: MetricsLogger | None = None, **kwargs: object
+        self,
+        *,
+        algorithm: AlgorithmType,
+        metrics_logger: MetricsLogger | None = None,
+        **kwargs: object,
     ) -> None:
         """Called when an algorithm has finished its setup, before any training."""
 
     def on_train_result(
         self,
         *,
-        algorithm: Any,
+        algorithm: AlgorithmType,
         metrics_logger: MetricsLogger | None = None,
-        result: dict[str, Any],
+        result: Results,
         **kwargs: object,
     ) -> None:
         """Called at the end of every `Algorithm.train()`; the hook may change `result`."""
 
     def on_evaluate_start(
-        self, *, algorithm: Any, metrics_logger: MetricsLogger | None = None, **kwargs: object
+        self,
+        *,
+        algorithm: AlgorithmType,
+        metrics_logger: MetricsLogger | None = None,
+        **kwargs: object,
     ) -> None:
         """Called before an evaluation."""
 
     def on_evaluate_end(
         self,
         *,
-        algorithm: Any,
+        algorithm: AlgorithmType,
         metrics_logger: MetricsLogger | None = None,
-        evaluation_metrics: dict[str, Any],
+        evaluation_metrics: Results,
         **kwargs: object,
     ) -> None:
         """Called after an evaluation; the hook may change `evaluation_metrics`."""
 
     def on_evaluate_offline_start(
-        self, *, algorithm: Any, metrics_logger: MetricsLogger | None = None, **kwargs: object
+        self,
+        *,
+        algorithm: AlgorithmType,
+        metrics_logger: MetricsLogger | None = None,
+        **kwargs: object,
     ) -> None:
         """Called before an evaluation on offline data."""
 
     def on_evaluate_offline_end(
         self,
         *,
-        algorithm: Any,
+        algorithm: AlgorithmType,
         metrics_logger: MetricsLogger | None = None,
-        evaluation_metrics: dict[str, Any],
+        evaluation_metrics: Results,
         **kwargs: object,
     ) -> None:
         """Called after an evaluation on offline data; the hook may change `evaluation_metrics`."""
@@ -81,7 +100,7 @@ class RLlibCallback:
     def on_env_runners_recreated(
         self,
         *,
-        algorithm: Any,
+        algorithm: AlgorithmType,
         env_runner_group: Any,
         env_runner_indices: list[int],
         is_evaluation: bool,
@@ -97,22 +116,22 @@ class RLlibCallback:
     def on_offline_eval_runners_recreated(
         self,
         *,
-        algorithm: Any,
+        algorithm: AlgorithmType,
         offline_eval_runner_group: Any,
         offline_eval_runner_indices: list[int],
         **kwargs: object,
     ) -> None:
         """Called after runners of offline evaluation were restarted."""
 
-    def on_checkpoint_loaded(self, *, algorithm: Any, **kwargs: object) -> None:
+    def on_checkpoint_loaded(self, *, algorithm: AlgorithmType, **kwargs: object) -> None:
         """Called when an algorithm has loaded its state from a checkpoint."""
 
     def on_environment_created(
         self,
         *,
-        env_runner: Any,
+        env_runner: EnvRunnerType,
         metrics_logger: MetricsLogger | None = None,
-        env: Env | gym.vector.VectorEnv[Any, Any, Any],
+        env: Env | VectorEnv,
         env_context: EnvContext,
         **kwargs: object,
     ) -> None:
@@ -124,13 +143,13 @@ class RLlibCallback:
     def on_episode_created(
         self,
         *,
-        episode: Any,
-        env_runner: Any = None,
+        episode: Episode,
+        env_runner: EnvRunnerType = None,
         metrics_logger: MetricsLogger | None = None,
         env: Any = None,
         env_index: int,
-        rl_module: Any = None,
-        worker: Any = None,
+        rl_module: ModuleType = None,
+        worker: EnvRunnerType = None,
         base_env: Any = None,
         policies: Any = None,
         **kwargs: object,
@@ -153,13 +172,13 @@ class RLlibCallback:
     def on_episode_start(
         self,
         *,
-        episode: Any,
-        env_runner: Any = None,
+        episode: Episode,
+        env_runner: EnvRunnerType = None,
         metrics_logger: MetricsLogger | None = None,
         env: Any = None,
         env_index: int,
-        rl_module: Any = None,
-        worker: Any = None,
+        rl_module: ModuleType = None,
+        worker: EnvRunnerType = None,
         base_env: Any = None,
         policies: Any = None,
         **kwargs: object,
@@ -169,13 +188,13 @@ class RLlibCallback:
     def on_episode_step(
         self,
         *,
-        episode: Any,
-        env_runner: Any = None,
+        episode: Episode,
+        env_runner: EnvRunnerType = None,
         metrics_logger: MetricsLogger | None = None,
         env: Any = None,
         env_index: int,
-        rl_module: Any = None,
-        worker: Any = None,
+        rl_module: ModuleType = None,
+        worker: EnvRunnerType = None,
         base_env: Any = None,
         policies: Any = None,
         **kwargs: object,
@@ -185,14 +204,14 @@ class RLlibCallback:
     def on_episode_end(
         self,
         *,
-        episode: Any,
-        prev_episode_chunks: list[Any] | None = None,
-        env_runner: Any = None,
+        episode: Episode,
+        prev_episode_chunks: Episodes | None = None,
+        env_runner: EnvRunnerType = None,
         metrics_logger: MetricsLogger | None = None,
         env: Any = None,
         env_index: int,
-        rl_module: Any = None,
-        worker: Any = None,
+        rl_module: ModuleType = None,
+        worker: EnvRunnerType = None,
         base_env: Any = None,
         policies: Any = None,
         **kwargs: object,
@@ -208,10 +227,10 @@ class RLlibCallback:
     def on_sample_end(
         self,
         *,
-        env_runner: Any = None,
+        env_runner: EnvRunnerType = None,
         metrics_logger: MetricsLogger | None = None,
-        samples: list[Any],
-        worker: Any = None,
+        samples: Episodes,
+        worker: EnvRunnerType = None,
         **kwargs: object,
     ) -> None:
         """Called at the end of `EnvRunner.sample()`; the hook may change `samples`."""
@@ -221,7 +240,7 @@ class RLlibCallback:
     def on_sub_environment_created(
         self,
         *,
-        worker: Any,
+        worker: EnvRunnerType,
         sub_environment: Any,
         env_context: EnvContext,
         env_index: int | None = None,
@@ -232,8 +251,8 @@ class RLlibCallback:
     def on_postprocess_trajectory(
         self,
         *,
-        worker: Any,
-        episode: EpisodeType,
+        worker: EnvRunnerType,
+        episode: Episode,
         agent_id: AgentID,
         policy_id: str,
         policies: dict[str, Any],
@@ -247,14 +266,14 @@ class RLlibCallback:
         """Called after a policy was added."""
 
     def on_learn_on_batch(
-        self, *, policy: Any, train_batch: Any, result: dict[str, Any], **kwargs: object
+        self, *, policy: Any, train_batch: Any, result: Results, **kwargs: object
     ) -> None:
         """Called before an update; the hook may change `train_batch`."""
 
     def on_workers_recreated(
         self,
         *,
-        algorithm: Any,
+        algorithm: AlgorithmType,
         worker_set: Any,
         worker_ids: list[int],
         is_evaluation: bool,

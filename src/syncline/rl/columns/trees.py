@@ -8,7 +8,7 @@ from typing import Any
 from syncline.rl.value_types import Tree as Tree
 
 
-def map_tree(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
+def map_tree(function: Callable[..., object], tree: Tree, *others: Tree) -> Tree:
     """Return the tree of `function(leaf, …)`, applied to the corresponding leaves of all trees."""
     if isinstance(tree, dict):
         return {
@@ -33,14 +33,14 @@ def leaves(tree: Tree) -> list[Any]:
     return [tree]
 
 
-def first_leaf(tree: Tree) -> Any:
+def first_leaf(tree: Tree) -> Tree:
     """Return the first leaf."""
     while isinstance(tree, (dict, tuple, list)):
         tree = next(iter(tree.values())) if isinstance(tree, dict) else tree[0]
     return tree
 
 
-def stack_trees(function: Callable[[Sequence[Any]], Any], trees: Sequence[Tree]) -> Tree:
+def stack_trees(function: Callable[[Sequence[Any]], object], trees: Sequence[Tree]) -> Tree:
     """Return the tree whose leaves are `function([leaf of the first tree, of the second, …])`."""
     return map_tree(lambda *each: function(each), trees[0], *trees[1:])
 

@@ -36,6 +36,14 @@ from syncline.rl.older.model_config import converted
 from syncline.rl.older.policy_spec import options_of
 from syncline.rl.older.registered import resolved
 from syncline.rl.older.torch.model_modules import ModelV2Catalog, ModelV2Module
+from syncline.rl.value_types import (
+    CheckedSpace,
+    Device,
+    OptionMapping,
+    Options,
+    SpacePair,
+    StateDict,
+)
 from syncline.suggestions import did_you_mean
 
 logger = logging.getLogger("syncline")
@@ -74,12 +82,12 @@ class AlgorithmConfig(
     # -- creation and copies
 
     @classmethod
-    def from_dict(cls: type[ConfigT], config_dict: Mapping[str, Any]) -> ConfigT:
+    def from_dict(cls: type[ConfigT], config_dict: Mapping[str, object]) -> ConfigT:
         """Return a configuration with the options of a dictionary."""
         return cls().update_from_dict(config_dict)
 
     @classmethod
-    def overrides(cls, **kwargs: Any) -> dict[str, Any]:
+    def overrides(cls, **kwargs: object) -> Options:
         """Return options for `evaluation_config` or for single modules; check their names.
 
         Raises:
@@ -93,7 +101,7 @@ class AlgorithmConfig(
                 )
         return dict(kwargs)
 
-    def update_from_dict(self: ConfigT, config_dict: Mapping[str, Any]) -> ConfigT:
+    def update_from_dict(self: ConfigT, config_dict: OptionMapping) -> ConfigT:
         """Set options from a dictionary; set unknown options too, with a warning."""
         for key, value in config_dict.items():
             if key in ("multiagent", "multi_agent"):
@@ -128,7 +136,7 @@ class AlgorithmConfig(
         if isinstance(self.evaluation_config, AlgorithmConfig):
             self.evaluation_config.freeze()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Options:
         """Return all options, under their public names."""
         return {_public(name): _copied(value) for name, value in self._options()}
 
@@ -136,7 +144,7 @@ class AlgorithmConfig(
         """Return all options as plain values, for records."""
         return {name: _plain(value) for name, value in self.to_dict().items()}
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> StateDict:
         """Return class and options for `from_state`."""
         return {"class": type(self), **self.__dict__}
 
@@ -193,14 +201,14 @@ class AlgorithmConfig(
     def __iter__(self) -> Iterator[str]:
         return iter(self.keys())
 
-    def get(self, key: str, default: Any = None) -> Any:
+    def get(self, key: str, default: object = None) -> Any:
         """Return an option, or `default` if the name is unknown."""
         try:
             return self[key]
         except KeyError:
             return default
 
-    def pop(self, key: str, default: Any = None) -> Any:
+    def pop(self, key: str, default: object = None) -> Any:
         """Return an option without removing it."""
         return self.get(key, default)
 
@@ -248,7 +256,7 @@ class AlgorithmConfig(
         """
         return bool(self.__dict__.get("_is_older"))
 
-    def note_older(self, config_dict: Mapping[str, Any]) -> None:
+    def note_older(self, config_dict: Mapping[str, object]) -> None:
         """Remember that options came from a dictionary of an older release."""
         if "num_env_runners" not in config_dict:
             self.__dict__["_is_older"] = True
@@ -266,7 +274,7 @@ class AlgorithmConfig(
         return self._rl_module_spec or self.get_default_rl_module_spec()
 
     @property
-    def model_config(self) -> dict[str, Any]:
+    def model_config(self) -> Options:
         """Options of the networks as a dictionary: defaults of the algorithm with all overrides."""
         return resolved(
             {
@@ -277,7 +285,7 @@ class AlgorithmConfig(
         )
 
     @property
-    def _model_config_auto_includes(self) -> dict[str, Any]:
+    def _model_config_auto_includes(self) -> Options:
         """Network options with other defaults in this algorithm."""
         return {}
 
@@ -360,19 +368,22 @@ class AlgorithmConfig(
     # -- connectors
 
     def build_env_to_module_connector(
-        self, env: Any = None, spaces: Any = None, device: Any = None
+        self, env: object = None, spaces: object = None, device: Device = None
     ) -> ConnectorPipelineV2:
         """Return the connectors from environments to modules (`env_to_module_pipeline`)."""
         return env_to_module_pipeline(self, env, spaces, device)
 
     def build_module_to_env_connector(
-        self, env: Any = None, spaces: Any = None
+        self, env: object = None, spaces: object = None
     ) -> ConnectorPipelineV2:
         """Return the connectors from modules to environments (`module_to_env_pipeline`)."""
         return module_to_env_pipeline(self, env, spaces)
 
     def build_learner_connector(
-        self, input_observation_space: Any, input_action_space: Any, device: Any = None
+        self,
+        input_observation_space: CheckedSpace,
+        input_action_space: CheckedSpace,
+        device: Device = None,
     ) -> ConnectorPipelineV2:
         """Return the connectors from episodes to learners (`learner_pipeline`)."""
         return learner_pipeline(self, input_observation_space, input_action_space, device)
@@ -380,7 +391,7 @@ class AlgorithmConfig(
     # -- modules
 
     def get_rl_module_spec(
-        self, spaces: tuple[Any, Any] | None = None, inference_only: bool = False
+        self, spaces: tuple[object, object] | None = None, inference_only: bool = False
     ) -> RLModuleSpec:
         """Return the complete specification of the only module."""
         spec = self.rl_module_spec
@@ -389,7 +400,7 @@ class AlgorithmConfig(
         return self._completed(spec, spaces, inference_only, None)
 
     def get_multi_rl_module_spec(
-        self, spaces: Mapping[str, tuple[Any, Any]], inference_only: bool = False
+        self, spaces: Mapping[str, tuple[object, object]], inference_only: bool = False
     ) -> MultiRLModuleSpec:
         """Return the complete specification of all modules.
 
@@ -421,7 +432,7 @@ class AlgorithmConfig(
         return multi
 
     def completed_module_spec(
-        self, given: RLModuleSpec, spaces: tuple[Any, Any], module_id: str
+        self, given: RLModuleSpec, spaces: tuple[object, object], module_id: str
     ) -> RLModuleSpec:
         """Return the specification of an additional module, completed with defaults."""
         return self._completed(given, spaces, False, module_id)
@@ -429,7 +440,7 @@ class AlgorithmConfig(
     def _completed(
         self,
         given: RLModuleSpec | None,
-        spaces: tuple[Any, Any] | None,
+        spaces: SpacePair | None,
         inference_only: bool,
         module_id: str | None,
     ) -> RLModuleSpec:
@@ -610,7 +621,7 @@ class AlgorithmConfig(
         """True for on-policy algorithms, whose batches consist of the sampled steps."""
         return False
 
-    def build_algo(self, env: Any = None, use_copy: bool = True, **ignored: object) -> Any:
+    def build_algo(self, env: object = None, use_copy: bool = True, **ignored: object) -> Any:
         """Create the algorithm.
 
         Args:
@@ -631,7 +642,7 @@ class AlgorithmConfig(
             )
         return config.algo_class(config=config)
 
-    def build(self, env: Any = None, use_copy: bool = True, **ignored: object) -> Any:
+    def build(self, env: object = None, use_copy: bool = True, **ignored: object) -> Any:
         """Create the algorithm; older name of `build_algo`."""
         return self.build_algo(env, use_copy)
 
@@ -655,7 +666,7 @@ def _use_older_model(spec: RLModuleSpec) -> None:
         spec.catalog_class = ModelV2Catalog
 
 
-def as_dict(options: Any) -> dict[str, Any]:
+def as_dict(options: Any) -> Options:
     """Return network options as a dictionary; they are a dataclass, a dictionary or None."""
     if options is None:
         return {}
@@ -664,7 +675,7 @@ def as_dict(options: Any) -> dict[str, Any]:
     return dict(options)
 
 
-def _declared_spaces(declared: Any) -> tuple[Any, Any] | None:
+def _declared_spaces(declared: object) -> tuple[object, object] | None:
     """Return the spaces in the policy specification of older releases."""
     if isinstance(declared, tuple) and len(declared) >= 3:
         return declared[1], declared[2]
@@ -697,7 +708,7 @@ def _public(attribute: str) -> str:
     return _PUBLIC.get(attribute, attribute)
 
 
-def _copied(value: Any) -> Any:
+def _copied(value: object) -> Any:
     """Return a copy of containers that shares other values."""
     if isinstance(value, AlgorithmConfig):
         return value.copy()
@@ -722,13 +733,13 @@ def _plain(value: object) -> Any:
     return as_plain_text(value)
 
 
-def as_plain_text(value: Any) -> str:
+def as_plain_text(value: object) -> str:
     """Return a short text for a configuration value."""
     text = repr(value)
     return text if len(text) <= 200 else text[:199] + "…"
 
 
-def _equal(one: Any, other: object) -> bool:
+def _equal(one: object, other: object) -> bool:
     try:
         return bool(one == other)
     except (TypeError, ValueError):

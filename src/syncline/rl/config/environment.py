@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar
 
 from syncline.rl.config.section import NotProvided, Section
 from syncline.rl.metrics.names import DEFAULT_MODULE_ID
-from syncline.rl.value_types import Env, Space
+from syncline.rl.value_types import CheckedSpace, Env, Space
 
 ConfigT = TypeVar("ConfigT", bound="EnvironmentOptions")
 
@@ -22,8 +22,8 @@ class EnvironmentOptions(Section):
 
     env: Any = None
     env_config: Any = {}
-    observation_space: Any = None
-    action_space: Any = None
+    observation_space: CheckedSpace = None
+    action_space: CheckedSpace = None
     render_env: bool = False
     clip_rewards: bool | float | None = None
     normalize_actions: bool = True
@@ -44,7 +44,7 @@ class EnvironmentOptions(Section):
         self: ConfigT,
         env: Env = NotProvided,
         *,
-        env_config: Mapping[str, Any] = NotProvided,
+        env_config: Mapping[str, object] = NotProvided,
         observation_space: Space = NotProvided,
         action_space: Space = NotProvided,
         render_env: bool = NotProvided,
@@ -79,14 +79,14 @@ class EnvironmentOptions(Section):
     def multi_agent(
         self: ConfigT,
         *,
-        policies: Collection[str] | Mapping[str, Any] = NotProvided,
+        policies: Collection[str] | Mapping[str, object] = NotProvided,
         policy_mapping_fn: Callable[..., str] = NotProvided,
         policies_to_train: Collection[str] | Callable[..., bool] | None = NotProvided,
         count_steps_by: Literal["env_steps", "agent_steps"] = NotProvided,
-        observation_fn: Any = NotProvided,
+        observation_fn: object = NotProvided,
         policy_map_capacity: int = NotProvided,
         policy_states_are_swappable: bool = NotProvided,
-        algorithm_config_overrides_per_module: Mapping[str, Any] = NotProvided,
+        algorithm_config_overrides_per_module: Mapping[str, object] = NotProvided,
         **ignored: object,
     ) -> ConfigT:
         """Set the modules and the mapping from agents to modules.

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
 from syncline.rl.config.section import NotProvided, Section
+from syncline.rl.value_types import Options
 
 ConfigT = TypeVar("ConfigT", bound="EvaluationOptions")
 
@@ -26,7 +27,7 @@ class EvaluationOptions(Section):
     custom_evaluation_function: Callable[..., Any] | None = None
     evaluation_error_after_n_consecutive_skips: int | None = None
     evaluation_unhealthy_workers_timeout_s: float = 0.0
-    off_policy_estimation_methods: dict[str, Any] = {}
+    off_policy_estimation_methods: Options = {}
     ope_split_batch_by_episode: bool = True
     offline_evaluation_interval: int | None = None
     num_offline_eval_runners: int = 0
@@ -43,16 +44,16 @@ class EvaluationOptions(Section):
         evaluation_sample_timeout_s: float | None = NotProvided,
         evaluation_parallel_to_training: bool = NotProvided,
         evaluation_force_reset_envs_before_iteration: bool = NotProvided,
-        evaluation_config: Any = NotProvided,
+        evaluation_config: object = NotProvided,
         evaluation_num_env_runners: int = NotProvided,
-        custom_evaluation_function: Callable[..., Any] | None = NotProvided,
+        custom_evaluation_function: Callable[..., object] | None = NotProvided,
         evaluation_error_after_n_consecutive_skips: int | None = NotProvided,
         evaluation_unhealthy_workers_timeout_s: float = NotProvided,
-        off_policy_estimation_methods: dict[str, Any] = NotProvided,
+        off_policy_estimation_methods: Options = NotProvided,
         ope_split_batch_by_episode: bool = NotProvided,
         offline_evaluation_interval: int | None = NotProvided,
         num_offline_eval_runners: int = NotProvided,
-        **older: Any,
+        **older: object,
     ) -> ConfigT:
         """Set how the policy is evaluated.
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from syncline.rl.value_types import Options
 from syncline.suggestions import did_you_mean
 
 SUPPORTED = (
@@ -32,14 +31,14 @@ WITHOUT_COUNTERPART = {
 """Types that are not supported, with their replacements."""
 
 
-def exploration_type(config: dict[str, Any]) -> str:
+def exploration_type(config: Options) -> str:
     """Return the type of an exploration without its module path and "PerWorker"."""
     kind = config.get("type") or "StochasticSampling"
     name = kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
     return name.rpartition(".")[2].removeprefix("PerWorker")
 
 
-def check_exploration(config: dict[str, Any], has_values: bool) -> None:
+def check_exploration(config: Options, has_values: bool) -> None:
     """Check the type of an exploration.
 
     Args:
@@ -67,7 +66,7 @@ def check_exploration(config: dict[str, Any], has_values: bool) -> None:
         )
 
 
-def epsilon_schedule(config: dict[str, Any]) -> list[list[float]] | None:
+def epsilon_schedule(config: Options) -> list[list[float]] | None:
     """Return the epsilon schedule of an exploration, or None."""
     if exploration_type(config) != "EpsilonGreedy" or len(config) < 2:
         return None
@@ -79,7 +78,7 @@ def epsilon_schedule(config: dict[str, Any]) -> list[list[float]] | None:
     return [*schedule, [end, last]]
 
 
-def softmax_temperature(config: dict[str, Any]) -> float | None:
+def softmax_temperature(config: Options) -> float | None:
     """Return the temperature of `SoftQ`; None for other explorations."""
     if exploration_type(config) != "SoftQ":
         return None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar
 
 from syncline.rl.config.section import NotProvided, Section
+from syncline.rl.value_types import Options
 
 ConfigT = TypeVar("ConfigT", bound="LearningOptions")
 
@@ -26,8 +27,8 @@ class LearningOptions(Section):
     num_epochs: int = 1
     minibatch_size: int | None = None
     shuffle_batch_per_epoch: bool = False
-    model: dict[str, Any] = {}
-    optimizer: dict[str, Any] = {}
+    model: Options = {}
+    optimizer: Options = {}
 
     num_learners: int = 0
     num_gpus_per_learner: float = 0
@@ -40,11 +41,11 @@ class LearningOptions(Section):
     _learner_class: Any = None
     _learner_connector: Callable[..., Any] | None = None
     add_default_connectors_to_learner_pipeline: bool = True
-    learner_config_dict: dict[str, Any] = {}
+    learner_config_dict: Options = {}
 
     _model_config: Any = {}
     _rl_module_spec: Any = None
-    algorithm_config_overrides_per_module: dict[str, Any] = {}
+    algorithm_config_overrides_per_module: Options = {}
 
     framework_str: str = "torch"
     torch_compile_learner: bool = False
@@ -54,7 +55,7 @@ class LearningOptions(Section):
     torch_compile_worker: bool = False
     torch_compile_worker_dynamo_backend: str = "inductor"
     torch_compile_worker_dynamo_mode: str | None = None
-    torch_ddp_kwargs: dict[str, Any] = {}
+    torch_ddp_kwargs: Options = {}
     torch_skip_nan_gradients: bool = False
     torch_autocast: AutocastType | None = None
 
@@ -88,7 +89,7 @@ class LearningOptions(Section):
         learner_class: type | None = NotProvided,
         learner_connector: Callable[..., Any] | None = NotProvided,
         add_default_connectors_to_learner_pipeline: bool = NotProvided,
-        learner_config_dict: dict[str, Any] = NotProvided,
+        learner_config_dict: Options = NotProvided,
         **older: Any,
     ) -> ConfigT:
         """Set hyperparameters.
@@ -132,9 +133,9 @@ class LearningOptions(Section):
         local_gpu_idx: int = NotProvided,
         max_requests_in_flight_per_learner: int = NotProvided,
         learner_class: type | None = NotProvided,
-        learner_connector: Callable[..., Any] | None = NotProvided,
+        learner_connector: Callable[..., object] | None = NotProvided,
         add_default_connectors_to_learner_pipeline: bool = NotProvided,
-        learner_config_dict: dict[str, Any] = NotProvided,
+        learner_config_dict: Options = NotProvided,
     ) -> ConfigT:
         """Set the learners.
 
@@ -156,7 +157,7 @@ class LearningOptions(Section):
         """
         return self._set_learning(dict(locals()))
 
-    def _set_learning(self: ConfigT, given: dict[str, Any]) -> ConfigT:
+    def _set_learning(self: ConfigT, given: Options) -> ConfigT:
         if given.get("learner_config_dict", NotProvided) is not NotProvided:
             given["learner_config_dict"] = {
                 **self.learner_config_dict,
@@ -174,9 +175,9 @@ class LearningOptions(Section):
     def rl_module(
         self: ConfigT,
         *,
-        model_config: Any = NotProvided,
-        rl_module_spec: Any = NotProvided,
-        algorithm_config_overrides_per_module: Mapping[str, Any] = NotProvided,
+        model_config: object = NotProvided,
+        rl_module_spec: object = NotProvided,
+        algorithm_config_overrides_per_module: Mapping[str, object] = NotProvided,
     ) -> ConfigT:
         """Set the networks.
 
@@ -196,13 +197,13 @@ class LearningOptions(Section):
         framework: str = NotProvided,
         *,
         torch_compile_learner: bool = NotProvided,
-        torch_compile_learner_what_to_compile: Any = NotProvided,
+        torch_compile_learner_what_to_compile: object = NotProvided,
         torch_compile_learner_dynamo_backend: str = NotProvided,
         torch_compile_learner_dynamo_mode: str | None = NotProvided,
         torch_compile_worker: bool = NotProvided,
         torch_compile_worker_dynamo_backend: str = NotProvided,
         torch_compile_worker_dynamo_mode: str | None = NotProvided,
-        torch_ddp_kwargs: dict[str, Any] = NotProvided,
+        torch_ddp_kwargs: Options = NotProvided,
         torch_skip_nan_gradients: bool = NotProvided,
         torch_autocast: AutocastType | None = NotProvided,
         **ignored: object,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.modules.rl_module import RLModuleSpec
 from syncline.rl.older.policy_spec import with_spaces
+from syncline.rl.value_types import OptionMapping, SpacePair
 from syncline.suggestions import did_you_mean
 
 
@@ -20,9 +20,9 @@ class ModuleChange:
     """Id of the module."""
     spec: RLModuleSpec | None
     """Its complete specification; None removes the module."""
-    spaces: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    spaces: Mapping[str, SpacePair] = field(default_factory=dict)
     """Spaces of the other modules, some of which may have no agents after the change."""
-    overrides: Mapping[str, Any] | None = None
+    overrides: OptionMapping | None = None
     """Options of the algorithm for this module alone."""
     mapping_fn: Callable[..., str] | None = None
     """New `policy_mapping_fn`; None to keep the current one."""

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from syncline.rl.columns.names import Columns
 from syncline.rl.config.section import NotProvided, Section
+from syncline.rl.value_types import Options
 
 ConfigT = TypeVar("ConfigT", bound="OfflineOptions")
 
@@ -14,26 +15,26 @@ class OfflineOptions(Section):
     """Options of `offline_data()`."""
 
     input_: Any = "sampler"
-    input_config: dict[str, Any] = {}
+    input_config: Options = {}
     offline_data_class: Any = None
     input_read_method: Any = "read_parquet"
-    input_read_method_kwargs: dict[str, Any] = {}
+    input_read_method_kwargs: Options = {}
     input_read_schema: dict[str, str] = {}
     input_read_episodes: bool = False
     input_read_sample_batches: bool = False
     input_read_batch_size: int | None = None
     input_filesystem: Any = None
-    input_filesystem_kwargs: dict[str, Any] = {}
+    input_filesystem_kwargs: Options = {}
     input_compress_columns: list[str] = [Columns.OBS, Columns.NEXT_OBS]
     input_spaces_jsonable: bool = True
     materialize_data: bool = False
     materialize_mapped_data: bool = True
-    map_batches_kwargs: dict[str, Any] = {}
-    iter_batches_kwargs: dict[str, Any] = {}
+    map_batches_kwargs: Options = {}
+    iter_batches_kwargs: Options = {}
     ignore_final_observation: bool = False
     prelearner_class: Any = None
     prelearner_buffer_class: Any = None
-    prelearner_buffer_kwargs: dict[str, Any] = {}
+    prelearner_buffer_kwargs: Options = {}
     prelearner_module_synch_period: int = 10
     prelearner_use_recorded_module_states: bool = False
     dataset_num_iters_per_learner: int | None = None
@@ -41,41 +42,41 @@ class OfflineOptions(Section):
     postprocess_inputs: bool = False
     shuffle_buffer_size: int = 0
     output: str | None = None
-    output_config: dict[str, Any] = {}
+    output_config: Options = {}
     output_compress_columns: list[str] = [Columns.OBS, Columns.NEXT_OBS]
     output_max_file_size: int = 64 * 1024 * 1024
     output_max_rows_per_file: int | None = None
     output_write_remaining_data: bool = False
     output_write_method: str = "write_parquet"
-    output_write_method_kwargs: dict[str, Any] = {}
+    output_write_method_kwargs: Options = {}
     output_filesystem: Any = None
-    output_filesystem_kwargs: dict[str, Any] = {}
+    output_filesystem_kwargs: Options = {}
     output_write_episodes: bool = True
     offline_sampling: bool = False
 
     def offline_data(
         self: ConfigT,
         *,
-        input_: Any = NotProvided,
-        input_config: dict[str, Any] = NotProvided,
+        input_: object = NotProvided,
+        input_config: Options = NotProvided,
         offline_data_class: type | None = NotProvided,
-        input_read_method: Any = NotProvided,
-        input_read_method_kwargs: dict[str, Any] = NotProvided,
+        input_read_method: object = NotProvided,
+        input_read_method_kwargs: Options = NotProvided,
         input_read_schema: dict[str, str] = NotProvided,
         input_read_episodes: bool = NotProvided,
         input_read_sample_batches: bool = NotProvided,
         input_read_batch_size: int | None = NotProvided,
-        input_filesystem: Any = NotProvided,
-        input_filesystem_kwargs: dict[str, Any] = NotProvided,
+        input_filesystem: object = NotProvided,
+        input_filesystem_kwargs: Options = NotProvided,
         input_compress_columns: list[str] = NotProvided,
         materialize_data: bool = NotProvided,
         materialize_mapped_data: bool = NotProvided,
-        map_batches_kwargs: dict[str, Any] = NotProvided,
-        iter_batches_kwargs: dict[str, Any] = NotProvided,
+        map_batches_kwargs: Options = NotProvided,
+        iter_batches_kwargs: Options = NotProvided,
         ignore_final_observation: bool = NotProvided,
         prelearner_class: type | None = NotProvided,
         prelearner_buffer_class: type | None = NotProvided,
-        prelearner_buffer_kwargs: dict[str, Any] = NotProvided,
+        prelearner_buffer_kwargs: Options = NotProvided,
         prelearner_module_synch_period: int = NotProvided,
         prelearner_use_recorded_module_states: bool = NotProvided,
         dataset_num_iters_per_learner: int | None = NotProvided,
@@ -83,15 +84,15 @@ class OfflineOptions(Section):
         postprocess_inputs: bool = NotProvided,
         shuffle_buffer_size: int = NotProvided,
         output: str | None = NotProvided,
-        output_config: dict[str, Any] = NotProvided,
+        output_config: Options = NotProvided,
         output_compress_columns: list[str] = NotProvided,
         output_max_file_size: int = NotProvided,
         output_max_rows_per_file: int | None = NotProvided,
         output_write_remaining_data: bool = NotProvided,
         output_write_method: str = NotProvided,
-        output_write_method_kwargs: dict[str, Any] = NotProvided,
-        output_filesystem: Any = NotProvided,
-        output_filesystem_kwargs: dict[str, Any] = NotProvided,
+        output_write_method_kwargs: Options = NotProvided,
+        output_filesystem: object = NotProvided,
+        output_filesystem_kwargs: Options = NotProvided,
         output_write_episodes: bool = NotProvided,
         offline_sampling: bool = NotProvided,
     ) -> ConfigT:

@@ -70,7 +70,7 @@ class RunningOptions(Section):
         custom_resources_for_main_process: dict[str, float] = NotProvided,
         placement_strategy: str = NotProvided,
         num_gpus: float = NotProvided,
-        **older: Any,
+        **older: object,
     ) -> ConfigT:
         """Set the resources of the algorithm's own process.
 
@@ -96,7 +96,7 @@ class RunningOptions(Section):
         min_train_timesteps_per_iteration: int = NotProvided,
         min_sample_timesteps_per_iteration: int = NotProvided,
         log_gradients: bool = NotProvided,
-        custom_stats_cls_lookup: Any = NotProvided,
+        custom_stats_cls_lookup: object = NotProvided,
         record: bool | str = NotProvided,
     ) -> ConfigT:
         """Set the length and the metrics of an iteration.
@@ -203,8 +203,8 @@ class RunningOptions(Section):
     def experimental(
         self: ConfigT,
         *,
-        _torch_grad_scaler_class: Any = NotProvided,
-        _torch_lr_scheduler_classes: Any = NotProvided,
+        _torch_grad_scaler_class: object = NotProvided,
+        _torch_lr_scheduler_classes: object = NotProvided,
         _validate_config: bool = NotProvided,
         **ignored: object,
     ) -> ConfigT:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
 from syncline.rl.config.section import NotProvided, Section
+from syncline.rl.value_types import Options
 
 ConfigT = TypeVar("ConfigT", bound="SamplingOptions")
 
@@ -40,7 +41,7 @@ class SamplingOptions(Section):
     episodes_to_numpy: bool = True
     compress_observations: bool = False
     observation_filter: str = "NoFilter"
-    exploration_config: dict[str, Any] = {}
+    exploration_config: Options = {}
 
     restart_failed_env_runners: bool = True
     ignore_env_runner_failures: bool = False
@@ -66,8 +67,8 @@ class SamplingOptions(Section):
         validate_env_runners_after_construction: bool = NotProvided,
         sample_timeout_s: float | None = NotProvided,
         max_requests_in_flight_per_env_runner: int = NotProvided,
-        env_to_module_connector: Callable[..., Any] | None = NotProvided,
-        module_to_env_connector: Callable[..., Any] | None = NotProvided,
+        env_to_module_connector: Callable[..., object] | None = NotProvided,
+        module_to_env_connector: Callable[..., object] | None = NotProvided,
         add_default_connectors_to_env_to_module_pipeline: bool = NotProvided,
         add_default_connectors_to_module_to_env_pipeline: bool = NotProvided,
         episode_lookback_horizon: int = NotProvided,
@@ -81,8 +82,8 @@ class SamplingOptions(Section):
         episodes_to_numpy: bool = NotProvided,
         compress_observations: bool = NotProvided,
         observation_filter: str = NotProvided,
-        exploration_config: dict[str, Any] = NotProvided,
-        **older: Any,
+        exploration_config: Options = NotProvided,
+        **older: object,
     ) -> ConfigT:
         """Set the env runners and the sampling of environments.
 
@@ -139,10 +140,7 @@ class SamplingOptions(Section):
         return self.env_runners(**options)
 
     def exploration(
-        self: ConfigT,
-        *,
-        explore: bool = NotProvided,
-        exploration_config: dict[str, Any] = NotProvided,
+        self: ConfigT, *, explore: bool = NotProvided, exploration_config: Options = NotProvided
     ) -> ConfigT:
         """Set the exploration under the names from older releases."""
         return self._set(dict(locals()))
@@ -158,7 +156,7 @@ class SamplingOptions(Section):
         num_consecutive_env_runner_failures_tolerance: int = NotProvided,
         env_runner_health_probe_timeout_s: float = NotProvided,
         env_runner_restore_timeout_s: float = NotProvided,
-        **older: Any,
+        **older: object,
     ) -> ConfigT:
         """Set the handling of failed env runners and environments.
 

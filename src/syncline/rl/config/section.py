@@ -40,7 +40,7 @@ class Section:
                 for name in vars(cls).get("__annotations__", ()):
                     self.__dict__[name] = copy.copy(getattr(cls, name))
 
-    def _set(self: SectionT, given: Mapping[str, Any], **renamed: str) -> SectionT:
+    def _set(self: SectionT, given: Mapping[str, object], **renamed: str) -> SectionT:
         """Set the provided options; `given` are the arguments of the calling method.
 
         `renamed` maps arguments to attributes with other names.
@@ -50,7 +50,7 @@ class Section:
                 setattr(self, renamed.get(name, name), value)
         return self
 
-    def _older(self, method: str, older: Mapping[str, Any]) -> dict[str, Any]:
+    def _older(self, method: str, older: Mapping[str, object]) -> dict[str, Any]:
         """Check and return the keywords that a method does not declare.
 
         Raises:

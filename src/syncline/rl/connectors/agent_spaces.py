@@ -7,6 +7,8 @@ from typing import Any
 
 import gymnasium as gym
 
+from syncline.rl.value_types import CheckedSpace, Episode
+
 
 def for_each_agent(
     function: Callable[..., Any],
@@ -35,7 +37,7 @@ def for_each_agent(
     )
 
 
-def space_of_agent(space: Any, episode: Any, multi_agent: bool) -> Any:
+def space_of_agent(space: CheckedSpace, episode: Episode, multi_agent: bool) -> Any:
     """Return the space of an episode's agent.
 
     Raises:

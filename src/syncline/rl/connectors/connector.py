@@ -6,9 +6,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from syncline.rl.checkpointable import Checkpointable, StateDict
+from syncline.rl.metrics.metrics_logger import MetricsLogger
 from syncline.rl.modules.rl_module import RLModule
 from syncline.rl.value_types import Batch as Batch
-from syncline.rl.value_types import Space
+from syncline.rl.value_types import CallArguments, CheckedSpace, Episode, Episodes, Space, Tree
 
 """Column -> key of the episode -> list of items, one per time step."""
 
@@ -44,10 +45,10 @@ class ConnectorV2(Checkpointable):
         *,
         rl_module: RLModule,
         batch: Batch,
-        episodes: list[Any],
+        episodes: Episodes,
         explore: bool | None = None,
         shared_data: Batch | None = None,
-        metrics: Any = None,
+        metrics: MetricsLogger | None = None,
         **kwargs: object,
     ) -> Batch:
         """Transform episodes and batch; return the batch.
@@ -78,18 +79,18 @@ class ConnectorV2(Checkpointable):
 
     def recompute_output_observation_space(
         self, input_observation_space: Space | None, input_action_space: Space | None
-    ) -> Any:
+    ) -> Space | None:
         """Return the space of the output observations; by default, that of the input."""
         return input_observation_space
 
     def recompute_output_action_space(
         self, input_observation_space: Space | None, input_action_space: Space | None
-    ) -> Any:
+    ) -> Space | None:
         """Return the space of the output actions; by default, that of the input."""
         return input_action_space
 
     @property
-    def input_observation_space(self) -> Any:
+    def input_observation_space(self) -> CheckedSpace:
         """Space of the input observations."""
         return self._input_observation_space
 
@@ -98,7 +99,7 @@ class ConnectorV2(Checkpointable):
         self.set_input_spaces(space, self._input_action_space)
 
     @property
-    def input_action_space(self) -> Any:
+    def input_action_space(self) -> CheckedSpace:
         """Space of the input actions."""
         return self._input_action_space
 
@@ -107,12 +108,12 @@ class ConnectorV2(Checkpointable):
         self.set_input_spaces(self._input_observation_space, space)
 
     @property
-    def observation_space(self) -> Any:
+    def observation_space(self) -> CheckedSpace:
         """Space of the output observations."""
         return self._observation_space
 
     @property
-    def action_space(self) -> Any:
+    def action_space(self) -> CheckedSpace:
         """Space of the output actions."""
         return self._action_space
 
@@ -123,7 +124,7 @@ class ConnectorV2(Checkpointable):
         components: str | Collection[str] | None = None,
         *,
         not_components: str | Collection[str] | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> StateDict:
         """Return the state; empty by default."""
         return {}
@@ -156,7 +157,7 @@ class ConnectorV2(Checkpointable):
         """Set the state that `merge_states` returned; keep changes made after `take_changes`."""
         self.set_state(state)
 
-    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def get_ctor_args_and_kwargs(self) -> CallArguments:
         """Return the arguments that construct an equal connector."""
         return (self.input_observation_space, self.input_action_space), dict(self._kwargs)
 
@@ -164,10 +165,10 @@ class ConnectorV2(Checkpointable):
 
     @staticmethod
     def single_agent_episode_iterator(
-        episodes: Iterable[Any],
+        episodes: Iterable[Episode],
         agents_that_stepped_only: bool = True,
         zip_with_batch_column: Any = None,
-    ) -> Iterator[Any]:
+    ) -> Iterator[Episode]:
         """Yield the episodes of single agents.
 
         Args:
@@ -194,7 +195,7 @@ class ConnectorV2(Checkpointable):
 
     @staticmethod
     def add_batch_item(
-        batch: Batch, column: str, item_to_add: Any, single_agent_episode: Any = None
+        batch: Batch, column: str, item_to_add: Tree, single_agent_episode: object = None
     ) -> None:
         """Append an item to a column, under the key of its episode if given."""
         ConnectorV2.add_n_batch_items(batch, column, [item_to_add], 1, single_agent_episode)
@@ -203,9 +204,9 @@ class ConnectorV2(Checkpointable):
     def add_n_batch_items(
         batch: Batch,
         column: str,
-        items_to_add: Any,
+        items_to_add: Tree,
         num_items: int,
-        single_agent_episode: Any = None,
+        single_agent_episode: Episode = None,
     ) -> None:
         """Append `num_items` items to a column, under the key of their episode if given."""
         if len(items_to_add) != num_items:
@@ -247,7 +248,7 @@ class ConnectorV2(Checkpointable):
         return type(self).__name__
 
 
-def _singles_of(episode: Any, stepped_only: bool) -> Iterable[Any]:
+def _singles_of(episode: Episode, stepped_only: bool) -> Iterable[object]:
     if not hasattr(episode, "agent_episodes"):
         return [episode]
     singles = episode.agent_episodes.items()
@@ -258,7 +259,7 @@ def _singles_of(episode: Any, stepped_only: bool) -> Iterable[Any]:
     return [single for agent, single in singles if agent in agents]
 
 
-def batch_key(episode: Any) -> tuple[Any, ...]:
+def batch_key(episode: Episode) -> tuple[Any, ...]:
     """Return the key of the episode's items in a batch."""
     if episode.agent_id is None:
         return (episode.id_,)

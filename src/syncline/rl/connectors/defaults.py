@@ -34,7 +34,7 @@ from syncline.rl.connectors.to_module.preprocessors import PrevActionsPrevReward
 from syncline.rl.connectors.torch.actions_torch import GetActions
 from syncline.rl.connectors.torch.tensors_torch import NumpyToTensor, TensorToNumpy
 from syncline.rl.older.preprocessors import PreprocessorConnector
-from syncline.rl.value_types import Space
+from syncline.rl.value_types import Device, Space, SpacePair
 
 SINGLE_SPACES = "__env_single__"
 """Key of the spaces of one environment."""
@@ -45,7 +45,7 @@ FILTERS = ("NoFilter", "MeanStdFilter", "ConcurrentMeanStdFilter")
 
 
 def env_to_module_pipeline(
-    config: Any, env: Any = None, spaces: Any = None, device: Any = None
+    config: Any, env: Any = None, spaces: Any = None, device: Device = None
 ) -> EnvToModulePipeline:
     """Return the connectors from environments to modules.
 
@@ -101,7 +101,7 @@ def module_to_env_pipeline(config: Any, env: Any = None, spaces: Any = None) -> 
 
 
 def learner_pipeline(
-    config: Any, observation_space: Space, action_space: Space, device: Any
+    config: Any, observation_space: Space, action_space: Space, device: Device
 ) -> LearnerConnectorPipeline:
     """Return the connectors from episodes to learners; see `env_to_module_pipeline`."""
     pieces = _made("learner_connector", config, observation_space, action_space)
@@ -160,10 +160,10 @@ def _previous(config: Any) -> list[ConnectorV2]:
     ]
 
 
-def _single_spaces(config: Any, env: Any, spaces: Any) -> tuple[Any, Any]:
+def _single_spaces(config: Any, env: Any, spaces: Any) -> SpacePair:
     """Return the given spaces, or those of one environment."""
     if spaces is not None and SINGLE_SPACES in spaces:
-        single: tuple[Any, Any] = spaces[SINGLE_SPACES]
+        single: SpacePair = spaces[SINGLE_SPACES]
         return single
     found = []
     for name in ("observation_space", "action_space"):
@@ -194,7 +194,7 @@ def _with_spaces(
     return pipeline
 
 
-def _made(option: str, config: Any, *args: Any) -> list[ConnectorV2]:
+def _made(option: str, config: object, *args: object) -> list[ConnectorV2]:
     """Return the connectors created by the function of an option."""
     function = getattr(config, f"_{option}")
     if function is None:
@@ -209,7 +209,7 @@ def _made(option: str, config: Any, *args: Any) -> list[ConnectorV2]:
     return pieces
 
 
-def _call(function: Callable[..., Any], *args: Any) -> Any:
+def _call(function: Callable[..., object], *args: object) -> Any:
     """Call a function with as many arguments as it accepts; older functions accept only `env`."""
     parameters = inspect.signature(function).parameters.values()
     if any(each.kind is each.VAR_POSITIONAL for each in parameters):

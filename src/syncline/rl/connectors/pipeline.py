@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
 
 from syncline.rl.checkpointable import StateDict
 from syncline.rl.connectors.connector import Batch, ConnectorV2
+from syncline.rl.metrics.metrics_logger import MetricsLogger
 from syncline.rl.modules.rl_module import RLModule
+from syncline.rl.value_types import CallArguments, CheckedSpace, Episodes, Space
 from syncline.suggestions import did_you_mean
 
 Place = str | type[ConnectorV2]
@@ -25,8 +26,8 @@ class ConnectorPipelineV2(ConnectorV2):
 
     def __init__(
         self,
-        input_observation_space: Any = None,
-        input_action_space: Any = None,
+        input_observation_space: Space | None = None,
+        input_action_space: Space | None = None,
         *,
         connectors: Sequence[ConnectorV2] | None = None,
         **kwargs: object,
@@ -49,10 +50,10 @@ class ConnectorPipelineV2(ConnectorV2):
         *,
         rl_module: RLModule,
         batch: Batch,
-        episodes: list[Any],
+        episodes: Episodes,
         explore: bool | None = None,
         shared_data: Batch | None = None,
-        metrics: Any = None,
+        metrics: MetricsLogger | None = None,
         **kwargs: object,
     ) -> Batch:
         """Call all connectors; return the batch of the last one.
@@ -123,7 +124,7 @@ class ConnectorPipelineV2(ConnectorV2):
 
     # -- spaces
 
-    def set_input_spaces(self, observation_space: Any, action_space: Any) -> None:
+    def set_input_spaces(self, observation_space: CheckedSpace, action_space: CheckedSpace) -> None:
         """Set the input spaces of the first connector; update those of all."""
         self._input_observation_space = observation_space
         self._input_action_space = action_space
@@ -141,7 +142,7 @@ class ConnectorPipelineV2(ConnectorV2):
         components: str | Collection[str] | None = None,
         *,
         not_components: str | Collection[str] | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> StateDict:
         """Return the non-empty states of the connectors by position and name."""
         states = {name: each.get_state() for name, each in self._named().items()}
@@ -190,7 +191,7 @@ class ConnectorPipelineV2(ConnectorV2):
             f"{index:03d}_{type(each).__name__}": each for index, each in enumerate(self.connectors)
         }
 
-    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def get_ctor_args_and_kwargs(self) -> CallArguments:
         """Return the arguments that construct an equal pipeline."""
         args, kwargs = super().get_ctor_args_and_kwargs()
         return args, {**kwargs, "connectors": self.connectors}

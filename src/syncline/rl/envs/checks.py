@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from syncline.rl.value_types import Space, Tree
+from syncline.rl.value_types import CheckedSpace, Space, Tree
 
 
 def mismatch(space: Space, value: object, path: str = "observation") -> str | None:
@@ -40,7 +40,7 @@ def mismatch(space: Space, value: object, path: str = "observation") -> str | No
     return None if space.contains(value) else f"{path} {_shown(value)} is not in the space {space}"
 
 
-def out_of_bounds(space: Space, value: Any, path: str = "observation") -> str | None:
+def out_of_bounds(space: Space, value: Tree, path: str = "observation") -> str | None:
     """Describe the first element of a value out of the bounds of its Box, or return None."""
     if isinstance(space, spaces.Dict):
         found = (out_of_bounds(s, value[key], f"{path}[{key!r}]") for key, s in space.items())
@@ -59,7 +59,7 @@ def out_of_bounds(space: Space, value: Any, path: str = "observation") -> str | 
     return f"{where} is {array[place]}, outside of [{space.low[place]}, {space.high[place]}]"
 
 
-def difference(given: Any, found: Any, path: str = "") -> str | None:
+def difference(given: object, found: object, path: str = "") -> str | None:
     """Describe the part in which two spaces are incompatible, or return None.
 
     Bounds and precision may differ; spaces of other classes are not compared.
@@ -91,7 +91,7 @@ def difference(given: Any, found: Any, path: str = "") -> str | None:
     return None if same else f"{where}is {given}, not {found}"
 
 
-def step_problem(result: Any) -> str | None:
+def step_problem(result: object) -> str | None:
     """Describe an error in the result of `step` (except the observation), or return None."""
     if not isinstance(result, tuple) or len(result) != 5:
         size = f" of {len(result)}" if isinstance(result, (tuple, list)) else ""
@@ -118,7 +118,7 @@ def reward_problem(reward: Tree, path: str = "reward") -> str | None:
     return None if math.isfinite(reward) else f"{path} is {reward}"
 
 
-def reset_problem(result: Any) -> str | None:
+def reset_problem(result: object) -> str | None:
     """Describe an error in the result of `reset` (except the observation), or return None."""
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], Mapping):
         return (
@@ -169,7 +169,7 @@ def _mismatch_of_tuple(space: spaces.Tuple[Any], value: object, path: str) -> st
     return next((each for each in found if each), None)
 
 
-def _mismatch_of_array(space: Any, value: Any, path: str) -> str | None:
+def _mismatch_of_array(space: CheckedSpace, value: Tree, path: str) -> str | None:
     try:
         array = np.asarray(value)
     except ValueError:

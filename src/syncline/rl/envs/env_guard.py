@@ -15,7 +15,7 @@ from syncline.rl.envs.checks import mismatch, out_of_bounds, reset_problem, step
 from syncline.rl.envs.env_context import EnvContext
 from syncline.rl.envs.env_errors import EnvError, StepFailedRecreateEnvError, user_frame
 from syncline.rl.envs.older_gym import OlderGymEnv, as_new_step
-from syncline.rl.value_types import Env, Info, Tree
+from syncline.rl.value_types import Env, Info, Options, Tree
 
 logger = logging.getLogger("syncline")
 
@@ -41,7 +41,7 @@ class FailureHandler:
 
     def __init__(
         self,
-        make: Callable[[EnvContext], Any],
+        make: Callable[[EnvContext], object],
         *,
         context: EnvContext,
         index: int,
@@ -161,9 +161,7 @@ class EnvGuard:
         made: StepResult = result
         return made
 
-    def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Tree, Info]:
+    def reset(self, seed: int | None = None, options: Options | None = None) -> tuple[Tree, Info]:
         """Reset with checks, and with restarts if enabled.
 
         Raises:
@@ -190,7 +188,7 @@ class EnvGuard:
         obs, info = result
         return obs, info
 
-    def recover(self, error: Exception, action: Tree, last_obs: Any) -> StepResult:
+    def recover(self, error: Exception, action: Tree, last_obs: Tree) -> StepResult:
         """Handle an exception in a step: recreate the environment if allowed.
 
         The step then counts as truncated, without reward, and repeats the previous observation.

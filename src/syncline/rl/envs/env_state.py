@@ -95,19 +95,19 @@ def _set_layer_state(layer: Any, state: StateDict) -> None:
     layer.__dict__.update(attributes)
 
 
-def _not_saved(layer: Any) -> frozenset[str]:
+def _not_saved(layer: object) -> frozenset[str]:
     """Return the attributes to skip; for wrappers including the environment, a separate layer."""
     return _NOT_SAVED | {"env"} if isinstance(layer, _WRAPPERS) else _NOT_SAVED
 
 
-def _offers_state(layer: Any) -> bool:
+def _offers_state(layer: object) -> bool:
     """Return True if the class of a layer defines both methods (wrappers forward attributes)."""
     return callable(getattr(type(layer), "get_state", None)) and callable(
         getattr(type(layer), "set_state", None)
     )
 
 
-def _type_name(layer: Any) -> str:
+def _type_name(layer: object) -> str:
     return type(layer).__name__
 
 
@@ -132,10 +132,10 @@ class _StatePickler(cloudpickle.Pickler):  # type: ignore[misc]  # untyped base
         super().__init__(file)
         self._places = {id(layer): index for index, layer in enumerate(layers)}
 
-    def persistent_id(self, obj: Any) -> int | None:
+    def persistent_id(self, obj: object) -> int | None:
         return self._places.get(id(obj))
 
-    def reducer_override(self, obj: Any) -> Any:
+    def reducer_override(self, obj: object) -> Any:
         """Also save environments inside of environments by their attributes."""
         if isinstance(obj, gym.Env) or "_ezpickle_args" in getattr(obj, "__dict__", ()):
             return _empty, (type(obj),), dict(vars(obj)), None, None, _fill
@@ -155,5 +155,5 @@ def _empty(cls: type) -> Any:
     return object.__new__(cls)
 
 
-def _fill(obj: Any, attributes: dict[str, Any]) -> None:
+def _fill(obj: object, attributes: dict[str, Any]) -> None:
     obj.__dict__.update(attributes)

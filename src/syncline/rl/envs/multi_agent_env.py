@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from syncline.rl.value_types import Env, EnvConfig, Space
+from syncline.rl.value_types import AgentDict, AgentMapping, Env, EnvConfig, Frame, Space
 
 AgentID = Hashable
 MultiAgentDict = dict[Any, Any]
@@ -32,7 +32,7 @@ GROUP_INFO = "_group_info"
 """Key of the members' infos in the info of a group."""
 
 
-class MultiAgentEnv(gym.Env[Any, Any]):
+class MultiAgentEnv(Env):
     """An environment with several agents.
 
     Set `possible_agents`, and `observation_spaces` and `action_spaces` with a space for each of
@@ -44,8 +44,8 @@ class MultiAgentEnv(gym.Env[Any, Any]):
     waiting agent are summed until it acts again.
     """
 
-    observation_spaces: Mapping[Any, Space] | None = None
-    action_spaces: Mapping[Any, Space] | None = None
+    observation_spaces: AgentMapping[Space] | None = None
+    action_spaces: AgentMapping[Space] | None = None
     agents: list[Any] = []
     possible_agents: list[Any] = []
     observation_space: Any = None
@@ -54,7 +54,7 @@ class MultiAgentEnv(gym.Env[Any, Any]):
     def __init__(self) -> None:
         super().__init__()
         if not hasattr(self, "_agent_ids"):
-            self._agent_ids: set[Any] = set()
+            self._agent_ids: set[AgentID] = set()
         if not self.agents:
             self.agents = list(self._agent_ids)
         if not self.possible_agents:
@@ -81,7 +81,7 @@ class MultiAgentEnv(gym.Env[Any, Any]):
         """
         raise NotImplementedError
 
-    def render(self) -> Any:
+    def render(self) -> Frame:
         """Return an image; None by default."""
         return None
 
@@ -111,13 +111,13 @@ class MultiAgentEnv(gym.Env[Any, Any]):
         """Number of possible agents."""
         return len(self.possible_agents)
 
-    def get_agent_ids(self) -> set[Any]:
+    def get_agent_ids(self) -> set[AgentID]:
         """Return the ids of all agents; older name of `possible_agents`."""
         return set(self._agent_ids or self.possible_agents or self.agents)
 
     def with_agent_groups(
         self,
-        groups: Mapping[Any, Sequence[Any]],
+        groups: AgentMapping[Sequence[object]],
         obs_space: Space | None = None,
         act_space: Space | None = None,
     ) -> GroupAgentsWrapper:
@@ -142,13 +142,13 @@ class GroupAgentsWrapper(MultiAgentEnv):
     def __init__(
         self,
         env: MultiAgentEnv,
-        groups: Mapping[Any, Sequence[Any]],
+        groups: AgentMapping[Sequence[object]],
         obs_space: Space | None = None,
         act_space: Space | None = None,
     ) -> None:
         self.env = env
         self.groups = {group: list(members) for group, members in groups.items()}
-        self.agent_id_to_group: dict[Any, Any] = {}
+        self.agent_id_to_group: AgentDict[AgentID] = {}
         known = all_agents(env)
         for group, members in self.groups.items():
             for agent in members:
@@ -181,7 +181,7 @@ class GroupAgentsWrapper(MultiAgentEnv):
         if act_space is not None:
             self.action_space = act_space
 
-    def _tuple(self, group: Any, space_of: Callable[[Any], Space]) -> Space:
+    def _tuple(self, group: object, space_of: Callable[[Any], Space]) -> Space:
         return spaces.Tuple([space_of(agent) for agent in self.groups[group]])
 
     def reset(
@@ -200,7 +200,7 @@ class GroupAgentsWrapper(MultiAgentEnv):
             self._group_infos(infos, rewards),
         )
 
-    def render(self) -> Any:
+    def render(self) -> Frame:
         return self.env.render()
 
     def close(self) -> None:
@@ -222,7 +222,7 @@ class GroupAgentsWrapper(MultiAgentEnv):
         return single
 
     def _group(
-        self, items: MultiAgentDict, merge: Callable[[Any, MultiAgentDict], Any]
+        self, items: MultiAgentDict, merge: Callable[[Any, MultiAgentDict], object]
     ) -> MultiAgentDict:
         """Merge the items of each group's members to `merge(group, values)`."""
         grouped: MultiAgentDict = {}
@@ -235,7 +235,7 @@ class GroupAgentsWrapper(MultiAgentEnv):
                 grouped[group] = merge(group, {m: items[m] for m in members if m in items})
         return grouped
 
-    def _as_tuple(self, group: Any, values: MultiAgentDict) -> tuple[Any, ...]:
+    def _as_tuple(self, group: object, values: MultiAgentDict) -> tuple[object, ...]:
         missing = [agent for agent in self.groups[group] if agent not in values]
         if missing:
             raise ValueError(
@@ -244,7 +244,7 @@ class GroupAgentsWrapper(MultiAgentEnv):
             )
         return tuple(values.values())
 
-    def _all_true(self, group: Any, values: MultiAgentDict) -> bool:
+    def _all_true(self, group: object, values: MultiAgentDict) -> bool:
         return len(values) == len(self.groups[group]) and all(values.values())
 
     def _group_infos(self, infos: MultiAgentDict, rewards: MultiAgentDict) -> MultiAgentDict:
@@ -332,7 +332,7 @@ class CopiesOfOneEnv(MultiAgentEnv):
         truncated[ALL_AGENTS] = len(self.truncateds) == len(self.envs)
         return obs, rewards, terminated, truncated, infos
 
-    def render(self) -> Any:
+    def render(self) -> Frame:
         """Return the images of all agents next to each other, or stacked if they are wide."""
         images: list[Any] = [env.render() for env in self.envs]
         wide = images[0].shape[1] > images[0].shape[0]
@@ -359,7 +359,7 @@ def all_agents(env: Env) -> list[Any]:
     return list(declared)
 
 
-def _space_of(agent: AgentID, by_agent: Mapping[Any, Space] | None, shared: Any) -> Space:
+def _space_of(agent: AgentID, by_agent: AgentMapping[Space] | None, shared: Any) -> Space:
     if by_agent is not None:
         return by_agent[agent]
     if isinstance(shared, spaces.Dict) and agent in shared.spaces:

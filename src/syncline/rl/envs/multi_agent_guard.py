@@ -21,7 +21,7 @@ from syncline.rl.envs.multi_agent_env import (
     all_agents,
 )
 from syncline.rl.envs.older_gym import reset_arguments
-from syncline.rl.value_types import Env, Space
+from syncline.rl.value_types import AgentDict, Env, Frame, Options, Space
 from syncline.suggestions import did_you_mean
 
 logger = logging.getLogger("syncline")
@@ -95,7 +95,7 @@ class GuardedMultiAgentEnv(MultiAgentEnv):
             return obs, infos
 
     def _reset_once(
-        self, seed: int | None, options: dict[str, Any] | None
+        self, seed: int | None, options: Options | None
     ) -> tuple[MultiAgentDict, MultiAgentDict]:
         given = {"seed": seed, "options": options}
         result: Any = self.env.reset(**{name: given[name] for name in self._reset_takes})
@@ -131,7 +131,7 @@ class GuardedMultiAgentEnv(MultiAgentEnv):
 
     # ---- checks ----
 
-    def _reset_problem(self, result: Any) -> str | None:
+    def _reset_problem(self, result: object) -> str | None:
         if not isinstance(result, tuple) or len(result) != 2:
             return f"reset() returned {type(result).__name__}, but must return (obs, infos)"
         obs, infos = result
@@ -143,7 +143,7 @@ class GuardedMultiAgentEnv(MultiAgentEnv):
             return "reset() returned no observation, but at least one agent must act first"
         return self._observations_problem("reset()", obs)
 
-    def _step_problem(self, result: Any) -> str | None:
+    def _step_problem(self, result: object) -> str | None:
         if not isinstance(result, tuple) or len(result) != 5:
             return (
                 f"step() returned {type(result).__name__}, but must return (obs, rewards, "
@@ -172,7 +172,7 @@ class GuardedMultiAgentEnv(MultiAgentEnv):
         return self._observations_problem("step()", obs)
 
     def _agents_problem(
-        self, call: str, what: str, values: Any, besides: tuple[str, ...] = ()
+        self, call: str, what: str, values: object, besides: tuple[str, ...] = ()
     ) -> str | None:
         if not isinstance(values, Mapping):
             return (
@@ -225,7 +225,7 @@ class GuardedMultiAgentEnv(MultiAgentEnv):
     def unwrapped(self) -> Any:
         return self.env.unwrapped
 
-    def render(self) -> Any:
+    def render(self) -> Frame:
         return self.env.render()
 
     def close(self) -> None:
@@ -237,7 +237,7 @@ class GuardedMultiAgentEnv(MultiAgentEnv):
         return getattr(self.env, name)
 
 
-def declared_spaces(env: MultiAgentEnv, name: str) -> tuple[dict[Any, Space], dict[Any, Space]]:
+def declared_spaces(env: MultiAgentEnv, name: str) -> tuple[AgentDict[Space], AgentDict[Space]]:
     """Return observation and action spaces of all agents.
 
     Raises:
@@ -249,7 +249,7 @@ def declared_spaces(env: MultiAgentEnv, name: str) -> tuple[dict[Any, Space], di
             f"{name} declares no agents. Set `self.possible_agents` to the list of all agent ids "
             "in its constructor."
         )
-    found: list[dict[Any, Space]] = []
+    found: list[AgentDict[Space]] = []
     for kind, space_of in (
         ("observation", env.get_observation_space),
         ("action", env.get_action_space),

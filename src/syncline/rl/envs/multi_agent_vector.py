@@ -45,7 +45,7 @@ def make_multi_agent_env(
         EnvError: It could not be created, is not a multi-agent environment, or lacks a space.
     """
     maker = resolve_env(config.env, render_mode="rgb_array" if config.render_env else None)
-    env_config: Mapping[str, Any] = config.env_config or {}
+    env_config: Mapping[str, object] = config.env_config or {}
     return GuardedMultiAgentEnv(
         maker.make,
         context=EnvContext(

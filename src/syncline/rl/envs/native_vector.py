@@ -14,7 +14,7 @@ from syncline.rl.envs.env_errors import EnvError
 from syncline.rl.envs.env_state import get_env_state, set_env_state
 from syncline.rl.envs.sync_vector import CHECKED_STEPS
 from syncline.rl.envs.vector_step import FINAL_OBS, RESET_ONLY, Arrays, VectorStep
-from syncline.rl.value_types import Tree
+from syncline.rl.value_types import Info, Tree, VectorEnv
 
 
 # Without type arguments: it is generic only from gymnasium 1.3 on.
@@ -26,7 +26,7 @@ class NativeVectorEnv(gym.vector.VectorWrapper):
     the observation; `infos["reset_only"]` masks the following step.
     """
 
-    def __init__(self, env: gym.vector.VectorEnv[Any, Any, Any], name: str) -> None:
+    def __init__(self, env: VectorEnv, name: str) -> None:
         super().__init__(env)
         self._name = name
         mode = (env.metadata or {}).get("autoreset_mode", AutoresetMode.NEXT_STEP)
@@ -40,7 +40,7 @@ class NativeVectorEnv(gym.vector.VectorWrapper):
         *,
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, object] | None = None,
-    ) -> tuple[Arrays, dict[str, Any]]:
+    ) -> tuple[Arrays, Info]:
         """Reset all environments; only the first of several seeds is used."""
         if seed is not None and not isinstance(seed, int):
             seed = seed[0]
@@ -69,9 +69,7 @@ class NativeVectorEnv(gym.vector.VectorWrapper):
             infos,
         )
 
-    def _mark_next_step(
-        self, obs: Arrays, done: np.ndarray, infos: dict[str, Any]
-    ) -> dict[str, Any]:
+    def _mark_next_step(self, obs: Arrays, done: np.ndarray, infos: Info) -> dict[str, Any]:
         if not (done.any() or self._resets_next.any()):
             return infos
         marked = dict(infos)
@@ -128,7 +126,7 @@ def _split(batch: Arrays, where: np.ndarray) -> list[Any]:
     return chosen
 
 
-def _one_of(batch: Arrays, index: int) -> Any:
+def _one_of(batch: Arrays, index: int) -> Tree:
     if isinstance(batch, dict):
         return {key: _one_of(value, index) for key, value in batch.items()}
     if isinstance(batch, tuple):

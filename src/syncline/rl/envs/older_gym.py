@@ -14,10 +14,10 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from syncline.rl.value_types import Env, Info, Space, Tree
+from syncline.rl.value_types import CheckedSpace, Env, Frame, Info, Options, Space, Tree
 
 
-class OlderGymEnv(gym.Env[Any, Any]):
+class OlderGymEnv(Env):
     """Adapts an environment; results of the new API are returned unchanged."""
 
     def __init__(self, env: Any) -> None:
@@ -36,7 +36,7 @@ class OlderGymEnv(gym.Env[Any, Any]):
         )
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | None = None, options: Options | None = None
     ) -> tuple[Tree, Info]:
         if seed is not None and "seed" not in self._reset_takes and hasattr(self.env, "seed"):
             self.env.seed(seed)
@@ -46,11 +46,11 @@ class OlderGymEnv(gym.Env[Any, Any]):
             return result
         return result, {}
 
-    def step(self, action: Tree) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Tree) -> tuple[Any, float, bool, bool, Info]:
         result: tuple[Any, float, bool, bool, dict[str, Any]] = as_new_step(self.env.step(action))
         return result
 
-    def render(self) -> Any:
+    def render(self) -> Frame:
         return self.env.render()
 
     def close(self) -> None:
@@ -67,7 +67,7 @@ class OlderGymEnv(gym.Env[Any, Any]):
         return getattr(self.env, name)
 
 
-def has_older_reset(env: Any) -> bool:
+def has_older_reset(env: object) -> bool:
     """Return True if an environment needs the adapter because of its type or `reset`."""
     if not isinstance(env, gym.Env):
         return True
@@ -81,7 +81,7 @@ def reset_arguments(env: Env) -> list[str]:
     return [name for name in ("seed", "options") if takes_all or name in parameters]
 
 
-def as_new_step(result: Any) -> Any:
+def as_new_step(result: object) -> Any:
     """Return the result of a `step` with `done` split into `terminated` and `truncated`."""
     if not isinstance(result, tuple) or len(result) != 4:
         return result
@@ -90,7 +90,7 @@ def as_new_step(result: Any) -> Any:
     return obs, reward, bool(done) and not truncated, bool(done) and truncated, info
 
 
-def as_gymnasium_space(space: Any) -> Space:
+def as_gymnasium_space(space: CheckedSpace) -> Space:
     """Return the gymnasium space for a space of the package gym.
 
     Raises:

@@ -16,6 +16,7 @@ from syncline.rl.envs.multi_agent_env import (
     MultiAgentEnv,
     MultiAgentStep,
 )
+from syncline.rl.value_types import Frame, Options
 
 
 class PettingZooEnv(MultiAgentEnv):
@@ -37,7 +38,7 @@ class PettingZooEnv(MultiAgentEnv):
         self.action_space = spaces.Dict(self.action_spaces)
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | None = None, options: Options | None = None
     ) -> tuple[MultiAgentDict, MultiAgentDict]:
         self.env.reset(seed=seed, options=options)
         self.agents = list(self.env.agents)
@@ -68,7 +69,7 @@ class PettingZooEnv(MultiAgentEnv):
     def close(self) -> None:
         self.env.close()
 
-    def render(self) -> Any:
+    def render(self) -> Frame:
         return self.env.render()
 
     @property
@@ -93,7 +94,7 @@ class ParallelPettingZooEnv(MultiAgentEnv):
         self.action_space = spaces.Dict(self.action_spaces)
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | None = None, options: Options | None = None
     ) -> tuple[MultiAgentDict, MultiAgentDict]:
         obs, infos = self.par_env.reset(seed=seed, options=options)
         self.agents = list(self.par_env.agents)
@@ -111,7 +112,7 @@ class ParallelPettingZooEnv(MultiAgentEnv):
     def close(self) -> None:
         self.par_env.close()
 
-    def render(self) -> Any:
+    def render(self) -> Frame:
         return self.par_env.render()
 
     @property

@@ -22,7 +22,7 @@ from syncline.rl.envs.env_context import EnvContext
 from syncline.rl.envs.env_errors import EnvError, user_frame
 from syncline.rl.envs.multi_agent_env import MultiAgentEnv
 from syncline.rl.envs.older_gym import OlderGymEnv, has_older_reset
-from syncline.rl.value_types import EnvConfig
+from syncline.rl.value_types import EnvConfig, Options
 from syncline.suggestions import did_you_mean
 from syncline.tune.registry import registered_environments
 
@@ -122,13 +122,13 @@ class EnvMaker:
         spec = copy.copy(self.spec)
         assert spec is not None
         spec.order_enforce = False
-        given: dict[str, Any] = dict(context)
+        given: Options = dict(context)
         if self.render_mode is not None:
             given.setdefault("render_mode", self.render_mode)
         return gym.make(spec, disable_env_checker=True, **given)
 
 
-def resolve_env(env: Any, *, render_mode: str | None = None) -> EnvMaker:
+def resolve_env(env: object, *, render_mode: str | None = None) -> EnvMaker:
     """Resolve the `env` option to a maker of environments.
 
     Args:

@@ -59,7 +59,7 @@ class GuardedSyncVectorEnv(gym.vector.SyncVectorEnv):
         *,
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, object] | None = None,
-    ) -> tuple[Arrays, dict[str, Any]]:
+    ) -> tuple[Arrays, Info]:
         """Reset all environments; `seed` is a list, or the first of consecutive seeds."""
         for index, env_seed in enumerate(_seeds(seed, self.num_envs)):
             self._env_obs[index], self._per_env[index] = self._reset_one(index, env_seed, options)
@@ -75,7 +75,7 @@ class GuardedSyncVectorEnv(gym.vector.SyncVectorEnv):
             self._attach()
         return result
 
-    def reset_one(self, index: int, seed: int | None = None) -> Any:
+    def reset_one(self, index: int, seed: int | None = None) -> Tree:
         """Begin an episode in one environment; return its first observation."""
         self._env_obs[index], self._per_env[index] = self._reset_one(index, seed)
         return self._env_obs[index]
@@ -95,7 +95,7 @@ class GuardedSyncVectorEnv(gym.vector.SyncVectorEnv):
         rewards: list[Any] = [0.0] * num_envs
         terminated, truncated = [False] * num_envs, [False] * num_envs
         per_env, has_info = self._per_env, False
-        infos: dict[str, Any] = {}
+        infos: Info = {}
         for index, action in enumerate(iterate(self.action_space, actions)):
             try:
                 obs, rewards[index], ended, cut, info = steps[index](action)

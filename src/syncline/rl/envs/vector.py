@@ -11,15 +11,13 @@ import functools
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import gymnasium as gym
-
 from syncline.rl.envs.async_vector import make_async
 from syncline.rl.envs.env_context import EnvContext
 from syncline.rl.envs.env_guard import EnvGuard
 from syncline.rl.envs.native_vector import NativeVectorEnv
 from syncline.rl.envs.registry import EnvMaker, resolve_env
 from syncline.rl.envs.sync_vector import GuardedSyncVectorEnv
-from syncline.rl.value_types import Env
+from syncline.rl.value_types import Env, VectorEnv
 
 
 class VectorOptions(Protocol):
@@ -42,7 +40,7 @@ def make_vector_env(
     num_workers: int | None = None,
     first_env: int = 0,
     recreated_worker: bool = False,
-) -> gym.vector.VectorEnv[Any, Any, Any]:
+) -> VectorEnv:
     """Create the environments of an env runner.
 
     Args:

@@ -14,22 +14,24 @@ from typing import Any
 
 import numpy as np
 
+from syncline.rl.value_types import Info, Tree
+
 FINAL_OBS, FINAL_INFO, PER_ENV, RESET_ONLY = "final_obs", "final_info", "per_env", "reset_only"
 """Keys of `infos`. `reset_only` marks environments whose step ignored the action and only began an
 episode; only native vectors with `AutoresetMode.NEXT_STEP` have it."""
 
-Arrays = Any
+Arrays = Tree
 """An array, or a dict or tuple of arrays as deep as the space."""
 VectorStep = tuple[Arrays, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 """Observations, rewards, terminated, truncated, infos."""
 
 
-def infos_per_env(infos: dict[str, Any], num_envs: int) -> list[dict[str, Any]]:
+def infos_per_env(infos: Info, num_envs: int) -> list[dict[str, Any]]:
     """Return the info dict of each environment, for `infos` of any vector."""
     if PER_ENV in infos:
-        listed: list[dict[str, Any]] = infos[PER_ENV]
+        listed: list[Info] = infos[PER_ENV]
         return listed
-    split: list[dict[str, Any]] = [{} for _ in range(num_envs)]
+    split: list[Info] = [{} for _ in range(num_envs)]
     for key, values in infos.items():
         mask = infos.get(f"_{key}")
         if key.startswith("_") or key in (FINAL_OBS, FINAL_INFO, RESET_ONLY) or mask is None:

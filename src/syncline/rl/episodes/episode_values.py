@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from syncline.rl.columns.names import Columns
 from syncline.rl.episodes.lookback import Indices, InfiniteLookbackBuffer
+from syncline.rl.value_types import Batch, Tree
 
 
 class EpisodeValues:
@@ -33,7 +32,7 @@ class EpisodeValues:
         neg_index_as_lookback: bool = False,
         fill: object = None,
         one_hot_discrete: bool = False,
-    ) -> Any:
+    ) -> Tree:
         """Return observations: one for an int, else a list, or arrays after `to_numpy`.
 
         Args:
@@ -54,7 +53,7 @@ class EpisodeValues:
 
     def get_infos(
         self, indices: Indices = None, *, neg_index_as_lookback: bool = False, fill: object = None
-    ) -> Any:
+    ) -> Tree:
         """Return infos; arguments as for `get_observations`."""
         return self.infos.get(indices, neg_index_as_lookback=neg_index_as_lookback, fill=fill)
 
@@ -65,7 +64,7 @@ class EpisodeValues:
         neg_index_as_lookback: bool = False,
         fill: object = None,
         one_hot_discrete: bool = False,
-    ) -> Any:
+    ) -> Tree:
         """Return actions; arguments as for `get_observations`."""
         return self.actions.get(
             indices,
@@ -76,7 +75,7 @@ class EpisodeValues:
 
     def get_rewards(
         self, indices: Indices = None, *, neg_index_as_lookback: bool = False, fill: object = None
-    ) -> Any:
+    ) -> Tree:
         """Return rewards; arguments as for `get_observations`."""
         return self.rewards.get(indices, neg_index_as_lookback=neg_index_as_lookback, fill=fill)
 
@@ -87,7 +86,7 @@ class EpisodeValues:
         *,
         neg_index_as_lookback: bool = False,
         fill: object = None,
-    ) -> Any:
+    ) -> Tree:
         """Return another output of the module; other arguments as for `get_observations`."""
         return self.extra_model_outputs[key].get(
             indices, neg_index_as_lookback=neg_index_as_lookback, fill=fill
@@ -143,11 +142,11 @@ class EpisodeValues:
             new_data, at_indices=at_indices, neg_index_as_lookback=neg_index_as_lookback
         )
 
-    def get_data_dict(self) -> dict[str, Any]:
+    def get_data_dict(self) -> Batch:
         """Return the steps as columns by name, without the last observation."""
         length = self.t - self.t_started
         last_only = [False] * max(length - 1, 0)
-        columns: dict[str, Any] = {
+        columns: Batch = {
             Columns.TERMINATEDS: [*last_only, self.is_terminated][:length],
             Columns.TRUNCATEDS: [*last_only, self.is_truncated][:length],
             Columns.T: list(range(self.t_started, self.t)),

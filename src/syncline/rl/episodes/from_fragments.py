@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from syncline.rl.columns.fragment import Fragment
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree, map_tree
 from syncline.rl.episodes.single_agent_episode import SingleAgentEpisode
+from syncline.rl.value_types import AgentID, Space
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +54,9 @@ def episode_of(
     fragment: Fragment,
     part: Part,
     *,
-    observation_space: Any = None,
-    action_space: Any = None,
-    agent_id: Any = None,
+    observation_space: Space | None = None,
+    action_space: Space | None = None,
+    agent_id: AgentID = None,
     module_id: str | None = None,
 ) -> SingleAgentEpisode:
     """Return a part as an episode of lists."""

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from syncline.rl.value_types import Space
+from syncline.rl.value_types import Space, Tree
 
-Item = Any
+Item = Tree
 
 
-def map_items(function: Callable[..., Any], item: Item, *others: Item) -> Item:
+def map_items(function: Callable[..., object], item: Item, *others: Item) -> Item:
     """Return the item of `function(leaf, …)`, applied to the corresponding leaves of all items."""
     if isinstance(item, dict):
         return {
@@ -32,7 +32,7 @@ def map_items(function: Callable[..., Any], item: Item, *others: Item) -> Item:
     return function(item, *others)
 
 
-def first_leaf(item: Item) -> Any:
+def first_leaf(item: Item) -> Tree:
     """Return the first leaf."""
     while isinstance(item, (dict, tuple)):
         item = next(iter(item.values())) if isinstance(item, dict) else item[0]

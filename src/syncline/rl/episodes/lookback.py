@@ -22,7 +22,7 @@ from syncline.rl.episodes.items import (
     stack,
     with_tuples,
 )
-from syncline.rl.value_types import Space, StateDict
+from syncline.rl.value_types import Space, StateDict, Tree
 
 Indices = Any
 """An int, a list of ints, a slice, or None for everything after the lookback."""
@@ -35,7 +35,7 @@ class InfiniteLookbackBuffer:
 
     __slots__ = ("data", "finalized", "lookback", "space")
 
-    def __init__(self, data: Any = None, lookback: int = 0, space: Space | None = None) -> None:
+    def __init__(self, data: object = None, lookback: int = 0, space: Space | None = None) -> None:
         self.data: Any = [] if data is None else data
         self.finalized = not isinstance(self.data, list)
         """True if `data` are arrays."""
@@ -66,7 +66,7 @@ class InfiniteLookbackBuffer:
             lambda array, value: np.concatenate([array, np.asarray(value)[None]]), self.data, item
         )
 
-    def extend(self, items: Any) -> None:
+    def extend(self, items: object) -> None:
         """Append items: a list, or arrays if the buffer is finalized."""
         if self.finalized:
             batch = stack(items) if isinstance(items, list) else items
@@ -148,7 +148,7 @@ class InfiniteLookbackBuffer:
         fill: object = None,
         one_hot_discrete: bool = False,
         _ignore_last_ts: bool = False,
-        _add_last_ts_value: Any = None,
+        _add_last_ts_value: object = None,
     ) -> Any:
         """Return items: one for an int, else a list, or arrays if the buffer is finalized.
 
@@ -183,7 +183,7 @@ class InfiniteLookbackBuffer:
         position = source._position(int(indices), neg_index_as_lookback)
         return source._get_at(position, indices, fill, one_hot_discrete)
 
-    def _changed_at_end(self, ignore_last: bool, added: Any) -> InfiniteLookbackBuffer:
+    def _changed_at_end(self, ignore_last: bool, added: object) -> InfiniteLookbackBuffer:
         """Return a buffer without the last item, or with an additional item."""
         data = self.data
         if ignore_last:
@@ -209,7 +209,7 @@ class InfiniteLookbackBuffer:
 
     def _get_slice(
         self, indices: slice, neg_index_as_lookback: bool, fill: object, as_one_hot: bool
-    ) -> Any:
+    ) -> Tree:
         size = self.len_incl_lookback()
         start, stop, step = self._bounds(indices, neg_index_as_lookback, size)
         if fill is None:
@@ -238,7 +238,7 @@ class InfiniteLookbackBuffer:
             value,
         )
 
-    def _items(self, positions: Sequence[int], as_one_hot: bool) -> Any:
+    def _items(self, positions: Sequence[int], as_one_hot: bool) -> Tree:
         """Return the items at existing, evenly spaced positions."""
         if not positions:
             at = slice(0, 0)
@@ -345,21 +345,21 @@ class InfiniteLookbackBuffer:
         return buffer
 
 
-def unstacked(items: Any) -> list[Item]:
+def unstacked(items: object) -> list[Item]:
     """Return a list of items from a list, or from arrays [N, …]."""
     if isinstance(items, list):
         return items
     return [_item_at(items, place) for place in range(len(first_leaf(items)))]
 
 
-def length_of(data: Any) -> int:
+def length_of(data: object) -> int:
     """Return the number of items of a buffer, a list or arrays [N, …]."""
     if isinstance(data, InfiniteLookbackBuffer):
         return data.len_incl_lookback()
     return len(data) if isinstance(data, list) else len(first_leaf(data))
 
 
-def as_buffer(data: Any, lookback: int, space: Space | None = None) -> InfiniteLookbackBuffer:
+def as_buffer(data: object, lookback: int, space: Space | None = None) -> InfiniteLookbackBuffer:
     """Return a buffer unchanged; convert a list or arrays to a buffer."""
     if isinstance(data, InfiniteLookbackBuffer):
         return data
@@ -371,7 +371,7 @@ def emptied(buffer: InfiniteLookbackBuffer) -> InfiniteLookbackBuffer:
     return InfiniteLookbackBuffer(buffer.get(slice(0, 0)), space=buffer.space)
 
 
-def _item_at(batch: Any, place: int) -> Item:
+def _item_at(batch: object, place: int) -> Item:
     if isinstance(batch, list):
         return batch[place]
     return map_items(lambda array: array[place], batch)

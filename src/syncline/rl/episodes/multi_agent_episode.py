@@ -22,13 +22,22 @@ from syncline.rl.episodes.multi_agent_parts import ALL, MultiAgentParts
 from syncline.rl.episodes.older_values import OlderMultiAgentValues
 from syncline.rl.episodes.single_agent_episode import SingleAgentEpisode
 from syncline.rl.metrics.names import DEFAULT_MODULE_ID
-from syncline.rl.value_types import AgentID, Space, StateDict, Tree
+from syncline.rl.value_types import (
+    AgentDict,
+    AgentID,
+    AgentMapping,
+    CheckedSpace,
+    CustomData,
+    Space,
+    StateDict,
+    Tree,
+)
 
 ByAgent: TypeAlias = Mapping[Any, Any]
 Spaces: TypeAlias = spaces.Dict | Mapping[Any, spaces.Space[Any]]
 
 
-def default_module(agent_id: AgentID, episode: Any, **kwargs: object) -> str:
+def default_module(agent_id: AgentID, episode: object, **kwargs: object) -> str:
     """Return the default module id for every agent."""
     return DEFAULT_MODULE_ID
 
@@ -54,14 +63,14 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentParts):
         actions: Sequence[ByAgent] | None = None,
         action_space: Spaces | None = None,
         rewards: Sequence[ByAgent] | None = None,
-        terminateds: Mapping[Any, bool] | bool = False,
-        truncateds: Mapping[Any, bool] | bool = False,
+        terminateds: AgentMapping[bool] | bool = False,
+        truncateds: AgentMapping[bool] | bool = False,
         extra_model_outputs: Sequence[ByAgent] | None = None,
         env_t_started: int | None = None,
-        agent_t_started: Mapping[Any, int] | None = None,
+        agent_t_started: AgentMapping[int] | None = None,
         len_lookback_buffer: int | str = "auto",
-        agent_episode_ids: Mapping[Any, str] | None = None,
-        agent_module_ids: Mapping[Any, str] | None = None,
+        agent_episode_ids: AgentMapping[str] | None = None,
+        agent_module_ids: AgentMapping[str] | None = None,
         agent_to_module_mapping_fn: Callable[..., str] | None = None,
     ) -> None:
         """Create an episode, empty or with given steps.
@@ -91,10 +100,10 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentParts):
         """
         self.id_ = id_ or uuid.uuid4().hex
         self.agent_to_module_mapping_fn = agent_to_module_mapping_fn or default_module
-        self.observation_space: Any = observation_space or {}
-        self.action_space: Any = action_space or {}
-        self.agent_episodes: dict[Any, SingleAgentEpisode] = {}
-        self.env_t_to_agent_t: dict[Any, InfiniteLookbackBuffer] = {}
+        self.observation_space: CheckedSpace = observation_space or {}
+        self.action_space: CheckedSpace = action_space or {}
+        self.agent_episodes: AgentDict[SingleAgentEpisode] = {}
+        self.env_t_to_agent_t: AgentDict[InfiniteLookbackBuffer] = {}
         """By agent, the agent's step at each environment step, or "S" if it waits."""
         steps = max(len(observations or ()) - 1, 0)
         self._lookback = (
@@ -106,13 +115,13 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentParts):
         """Index of the next step within the whole episode."""
         self.is_terminated = _flag(terminateds, ALL)
         self.is_truncated = _flag(truncateds, ALL)
-        self.agents_with_repeated_observation: set[Any] = set()
+        self.agents_with_repeated_observation: set[AgentID] = set()
         """Agents that ended in the newest step without a last observation."""
-        self._modules: dict[Any, str] = dict(agent_module_ids or {})
-        self._hanging_actions: dict[Any, Item] = {}
-        self._hanging_outputs: dict[Any, dict[str, Item]] = {}
-        self._hanging_rewards: dict[Any, Any] = {}
-        self._custom_data: dict[Any, Any] = {}
+        self._modules: AgentDict[str] = dict(agent_module_ids or {})
+        self._hanging_actions: AgentDict[Item] = {}
+        self._hanging_outputs: AgentDict[dict[str, Item]] = {}
+        self._hanging_rewards: AgentDict[Tree] = {}
+        self._custom_data: CustomData = {}
         self._start_time: float | None = None
         self._last_step_time: float | None = None
         tracks = self._tracks(
@@ -145,9 +154,9 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentParts):
         actions: Sequence[ByAgent],
         rewards: Sequence[ByAgent],
         outputs: Sequence[ByAgent],
-    ) -> dict[Any, _Track]:
+    ) -> AgentDict[_Track]:
         """Return the steps of each agent; incomplete steps hang."""
-        tracks: dict[Any, _Track] = {}
+        tracks: AgentDict[_Track] = {}
         for position, by_agent in enumerate(observations):
             for agent, observation in by_agent.items():
                 track = tracks.setdefault(agent, _Track())
@@ -189,7 +198,7 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentParts):
         before = sum(position < self._lookback for position in track.at)
         # The newest observation is not part of the lookback: its step is incomplete.
         lookback = min(before, len(track.at) - 1)
-        numbers: list[Any] = [SKIPPED] * size
+        numbers: list[Tree] = [SKIPPED] * size
         for place, position in enumerate(track.at):
             numbers[position] = started - lookback + place
         self.env_t_to_agent_t[agent] = InfiniteLookbackBuffer(numbers, self._lookback)
@@ -226,7 +235,7 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentParts):
             self._begin(agent, observation, (infos or {}).get(agent))
         self._start_time = time.perf_counter()
 
-    def _begin(self, agent: AgentID, observation: Item, info: Any) -> None:
+    def _begin(self, agent: AgentID, observation: Item, info: Tree) -> None:
         """Add the first observation of an agent."""
         single = SingleAgentEpisode(
             observation_space=_space(self.observation_space, agent),
@@ -247,8 +256,8 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentParts):
         rewards: ByAgent,
         infos: ByAgent | None = None,
         *,
-        terminateds: Mapping[Any, bool] | None = None,
-        truncateds: Mapping[Any, bool] | None = None,
+        terminateds: AgentMapping[bool] | None = None,
+        truncateds: AgentMapping[bool] | None = None,
         extra_model_outputs: ByAgent | None = None,
     ) -> None:
         """Add actions and the results of `env.step()`, by agent.
@@ -327,7 +336,7 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentParts):
         agent: AgentID,
         observation: Item,
         reward: Tree,
-        info: Any,
+        info: Tree,
         terminated: bool,
         truncated: bool,
     ) -> None:
@@ -378,17 +387,17 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentParts):
     # ---- facts ----
 
     @property
-    def custom_data(self) -> dict[Any, Any]:
+    def custom_data(self) -> CustomData:
         """User data, for example of callbacks; later parts of the episode inherit it."""
         return self._custom_data
 
     @property
-    def agent_ids(self) -> set[Any]:
+    def agent_ids(self) -> set[AgentID]:
         """Ids of the agents that have or had an observation."""
         return set(self.agent_episodes)
 
     @property
-    def agent_t_started(self) -> dict[Any, int]:
+    def agent_t_started(self) -> AgentDict[int]:
         """Index of each agent's first step after the lookback."""
         return {agent: each.t_started for agent, each in self.agent_episodes.items()}
 
@@ -410,12 +419,12 @@ class MultiAgentEpisode(OlderMultiAgentValues, MultiAgentParts):
         """True if an agent has its first observation."""
         return bool(self.agent_episodes)
 
-    def get_agents_that_stepped(self) -> set[Any]:
+    def get_agents_that_stepped(self) -> set[AgentID]:
         """Return the agents with an observation at the newest step."""
         numbers = self.env_t_to_agent_t.items()
         return {agent for agent, each in numbers if each.data and each.data[-1] != SKIPPED}
 
-    def get_agents_to_act(self) -> set[Any]:
+    def get_agents_to_act(self) -> set[AgentID]:
         """Return the agents that must act in the next step."""
         return {
             agent
@@ -535,13 +544,13 @@ class _Track:
     at: list[int] = field(default_factory=list)
     """Environment steps at which the agent has an observation."""
     observations: list[Item] = field(default_factory=list)
-    infos: list[Any] = field(default_factory=list)
+    infos: list[Tree] = field(default_factory=list)
     actions: list[Item] = field(default_factory=list)
     outputs: list[dict[str, Item]] = field(default_factory=list)
-    rewards: list[Any] = field(default_factory=list)
+    rewards: list[Tree] = field(default_factory=list)
 
 
-def _flag(flags: Mapping[Any, bool] | bool, agent: AgentID) -> bool:
+def _flag(flags: AgentMapping[bool] | bool, agent: AgentID) -> bool:
     return flags if isinstance(flags, bool) else bool(flags.get(agent, False))
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from syncline.rl.episodes.items import Item, filled, one_hot, stack
 from syncline.rl.episodes.lookback import Indices, InfiniteLookbackBuffer
 from syncline.rl.episodes.single_agent_episode import SingleAgentEpisode
-from syncline.rl.value_types import AgentID
+from syncline.rl.value_types import AgentDict, AgentID, Batch, Options, Tree
 
 SKIPPED = "S"
 """Entry of `env_t_to_agent_t` for steps at which an agent has no observation."""
@@ -54,7 +54,7 @@ class _Values:
             one_hot_discrete=self.one_hot,
         )
 
-    def by_agent_steps(self, indices: Indices, neg_index_as_lookback: bool, fill: object) -> Any:
+    def by_agent_steps(self, indices: Indices, neg_index_as_lookback: bool, fill: object) -> Tree:
         """Return the values at indices of the agent's own steps; None for its complete steps."""
         return self.buffer.get(
             indices,
@@ -81,24 +81,24 @@ class MultiAgentGetters:
     env_t_started: int
     is_terminated: bool
     is_truncated: bool
-    agent_episodes: dict[Any, SingleAgentEpisode]
-    env_t_to_agent_t: dict[Any, InfiniteLookbackBuffer]
+    agent_episodes: AgentDict[SingleAgentEpisode]
+    env_t_to_agent_t: AgentDict[InfiniteLookbackBuffer]
     _lookback: int
-    _hanging_actions: dict[Any, Item]
-    _hanging_outputs: dict[Any, dict[str, Item]]
-    _hanging_rewards: dict[Any, Any]
+    _hanging_actions: AgentDict[Item]
+    _hanging_outputs: AgentDict[dict[str, Item]]
+    _hanging_rewards: AgentDict[Tree]
 
     def get_observations(
         self,
         indices: Indices = None,
-        agent_ids: Any = None,
+        agent_ids: object = None,
         *,
         env_steps: bool = True,
         neg_index_as_lookback: bool = False,
         fill: object = None,
         one_hot_discrete: bool = False,
         return_list: bool = False,
-    ) -> Any:
+    ) -> Tree:
         """Return observations by agent: one for an int, else a list, or arrays after `to_numpy`.
 
         Args:
@@ -131,13 +131,13 @@ class MultiAgentGetters:
     def get_infos(
         self,
         indices: Indices = None,
-        agent_ids: Any = None,
+        agent_ids: object = None,
         *,
         env_steps: bool = True,
         neg_index_as_lookback: bool = False,
         fill: object = None,
         return_list: bool = False,
-    ) -> Any:
+    ) -> Tree:
         """Return infos by agent; arguments as for `get_observations`."""
         return self._get(
             "infos",
@@ -152,14 +152,14 @@ class MultiAgentGetters:
     def get_actions(
         self,
         indices: Indices = None,
-        agent_ids: Any = None,
+        agent_ids: object = None,
         *,
         env_steps: bool = True,
         neg_index_as_lookback: bool = False,
         fill: object = None,
         one_hot_discrete: bool = False,
         return_list: bool = False,
-    ) -> Any:
+    ) -> Tree:
         """Return actions by agent, including those of waiting agents; arguments as for
         `get_observations`.
         """
@@ -177,13 +177,13 @@ class MultiAgentGetters:
     def get_rewards(
         self,
         indices: Indices = None,
-        agent_ids: Any = None,
+        agent_ids: object = None,
         *,
         env_steps: bool = True,
         neg_index_as_lookback: bool = False,
         fill: object = None,
         return_list: bool = False,
-    ) -> Any:
+    ) -> Tree:
         """Return rewards by agent, summed from each action to the next observation; arguments
         as for `get_observations`.
         """
@@ -201,20 +201,20 @@ class MultiAgentGetters:
         self,
         key: str | None = None,
         indices: Indices = None,
-        agent_ids: Any = None,
+        agent_ids: object = None,
         *,
         env_steps: bool = True,
         neg_index_as_lookback: bool = False,
         fill: object = None,
         return_list: bool = False,
-    ) -> Any:
+    ) -> Tree:
         """Return another output of the modules by agent, or without `key`, dicts of all outputs;
         other arguments as for `get_observations`.
 
         Raises:
             KeyError: No agent has this output.
         """
-        arguments: dict[str, Any] = {
+        arguments: Options = {
             "env_steps": env_steps,
             "neg_index_as_lookback": neg_index_as_lookback,
             "fill": fill,
@@ -239,12 +239,12 @@ class MultiAgentGetters:
             for place in range(count)
         ]
 
-    def get_terminateds(self) -> dict[Any, bool]:
+    def get_terminateds(self) -> AgentDict[bool]:
         """Return True by agent if it ended in a terminal state; "__all__" for the episode."""
         flags = {agent: each.is_terminated for agent, each in self.agent_episodes.items()}
         return {**flags, "__all__": self.is_terminated}
 
-    def get_truncateds(self) -> dict[Any, bool]:
+    def get_truncateds(self) -> AgentDict[bool]:
         """Return True by agent if it ended for another reason; "__all__" for the episode."""
         flags = {agent: each.is_truncated for agent, each in self.agent_episodes.items()}
         return {**flags, "__all__": self.is_truncated}
@@ -254,7 +254,7 @@ class MultiAgentGetters:
     def set_observations(
         self,
         *,
-        new_data: dict[Any, Any],
+        new_data: AgentDict[Tree],
         at_indices: Indices = None,
         neg_index_as_lookback: bool = False,
     ) -> None:
@@ -278,7 +278,7 @@ class MultiAgentGetters:
     def set_actions(
         self,
         *,
-        new_data: dict[Any, Any],
+        new_data: AgentDict[Tree],
         at_indices: Indices = None,
         neg_index_as_lookback: bool = False,
     ) -> None:
@@ -291,7 +291,7 @@ class MultiAgentGetters:
     def set_rewards(
         self,
         *,
-        new_data: dict[Any, Any],
+        new_data: AgentDict[Tree],
         at_indices: Indices = None,
         neg_index_as_lookback: bool = False,
     ) -> None:
@@ -305,7 +305,7 @@ class MultiAgentGetters:
         self,
         *,
         key: str,
-        new_data: dict[Any, Any],
+        new_data: AgentDict[Tree],
         at_indices: Indices = None,
         neg_index_as_lookback: bool = False,
     ) -> None:
@@ -332,7 +332,7 @@ class MultiAgentGetters:
         self,
         kind: Kind,
         indices: Indices,
-        agent_ids: Any,
+        agent_ids: object,
         *,
         env_steps: bool,
         neg_index_as_lookback: bool,
@@ -340,7 +340,7 @@ class MultiAgentGetters:
         return_list: bool,
         one_hot_discrete: bool = False,
         key: str | None = None,
-    ) -> Any:
+    ) -> Tree:
         values = dict(self._values(kind, self._chosen(agent_ids), one_hot_discrete, key))
         if not env_steps:
             if return_list:
@@ -379,10 +379,10 @@ class MultiAgentGetters:
         }
 
     def _rows(
-        self, values: dict[Any, _Values], positions: Sequence[int | None], fill: object
-    ) -> list[dict[Any, Any]]:
+        self, values: AgentDict[_Values], positions: Sequence[int | None], fill: object
+    ) -> list[AgentDict[Tree]]:
         """Return the values by agent for each position; a position of None is out of range."""
-        rows: list[dict[Any, Any]] = []
+        rows: list[AgentDict[Tree]] = []
         for position in positions:
             row = {}
             for agent, each in values.items():
@@ -415,7 +415,7 @@ class MultiAgentGetters:
             made.append(position if 0 <= position < size else None)
         return made
 
-    def _chosen(self, agent_ids: Any) -> list[Any]:
+    def _chosen(self, agent_ids: object) -> list[Any]:
         if agent_ids is None:
             return list(self.agent_episodes)
         known = agent_ids.__hash__ is not None and agent_ids in self.agent_episodes
@@ -425,7 +425,7 @@ class MultiAgentGetters:
 
     def _values(
         self, kind: Kind, agents: list[Any], as_one_hot: bool, key: str | None
-    ) -> Iterator[tuple[Any, _Values]]:
+    ) -> Iterator[tuple[object, _Values]]:
         for agent in agents:
             single = self.agent_episodes[agent]
             waits = agent in self._hanging_actions
@@ -467,9 +467,9 @@ class MultiAgentGetters:
         return list(names)
 
 
-def _by_agent(by_name: dict[str, dict[Any, Any]]) -> dict[Any, dict[str, Any]]:
+def _by_agent(by_name: dict[str, AgentDict[Tree]]) -> AgentDict[Batch]:
     """Convert name -> agent -> value to agent -> name -> value."""
-    made: dict[Any, dict[str, Any]] = {}
+    made: AgentDict[Batch] = {}
     for name, values in by_name.items():
         for agent, value in values.items():
             made.setdefault(agent, {})[name] = value

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from syncline.rl.episodes.items import Item
 from syncline.rl.episodes.lookback import InfiniteLookbackBuffer
 from syncline.rl.episodes.multi_agent_getters import SKIPPED, MultiAgentGetters
 from syncline.rl.episodes.single_agent_episode import SingleAgentEpisode
-from syncline.rl.value_types import AgentID, Space
+from syncline.rl.value_types import AgentDict, AgentID, CustomData, Options, Space, Tree
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -29,8 +29,8 @@ class MultiAgentParts(MultiAgentGetters):
     observation_space: Space
     action_space: Space
     agent_to_module_mapping_fn: Callable[..., str]
-    _modules: dict[Any, str]
-    _custom_data: dict[Any, Any]
+    _modules: AgentDict[str]
+    _custom_data: CustomData
     _last_step_time: float | None
 
     if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class MultiAgentParts(MultiAgentGetters):
         return self.env_t - self.env_t_started
 
     @property
-    def agent_episode_ids(self) -> dict[Any, str]:
+    def agent_episode_ids(self) -> AgentDict[str]:
         """Ids of the agents' episodes."""
         return {agent: each.id_ for agent, each in self.agent_episodes.items()}
 
@@ -145,7 +145,7 @@ class MultiAgentParts(MultiAgentGetters):
             if known:
                 started[agent] = later[0] if later else known[-1]
                 ended[agent] = known[-1] == single.t
-        options: dict[str, Any] = {"neg_index_as_lookback": True, "return_list": True}
+        options: Options = {"neg_index_as_lookback": True, "return_list": True}
         terminated, truncated = self.get_terminateds(), self.get_truncateds()
         part = type(self)(
             id_=self.id_,
@@ -221,7 +221,7 @@ class MultiAgentParts(MultiAgentGetters):
         own.concat_episode(single)
 
     def _complete(
-        self, agent: AgentID, observation: Item, info: Any, terminated: bool, truncated: bool
+        self, agent: AgentID, observation: Item, info: Tree, terminated: bool, truncated: bool
     ) -> None:
         """End the step of an agent that has acted."""
         self.agent_episodes[agent].add_env_step(
@@ -239,6 +239,6 @@ class MultiAgentParts(MultiAgentGetters):
             hanging.pop(agent, None)
 
 
-def _newest(numbers: Sequence[Any], end: int) -> int:
+def _newest(numbers: Sequence[object], end: int) -> int:
     """Return the newest environment step at which an agent has an observation."""
     return next(position for position in range(end, -1, -1) if numbers[position] != SKIPPED)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from syncline.rl.value_types import AgentID
+from syncline.rl.value_types import AgentDict, AgentID, CustomData, Results, Tree
 
 
 class OlderValues:
@@ -20,20 +20,20 @@ class OlderValues:
     id_: str
 
     @property
-    def custom_data(self) -> dict[Any, Any]:
+    def custom_data(self) -> CustomData:
         """User data, defined by `SingleAgentEpisode`."""
         raise NotImplementedError
 
     @property
-    def custom_metrics(self) -> dict[str, Any]:
+    def custom_metrics(self) -> Results:
         """Numbers for the results, by name."""
         found: dict[str, Any] = self.custom_data.setdefault("custom_metrics", {})
         return found
 
     @property
-    def user_data(self) -> dict[Any, Any]:
+    def user_data(self) -> CustomData:
         """User data."""
-        found: dict[Any, Any] = self.custom_data.setdefault("user_data", {})
+        found: CustomData = self.custom_data.setdefault("user_data", {})
         return found
 
     @property
@@ -58,17 +58,17 @@ class OlderValues:
         total: float = self.get_return()  # type: ignore[attr-defined]
         return total
 
-    def last_info_for(self, agent_id: AgentID = None) -> Any:
+    def last_info_for(self, agent_id: AgentID = None) -> Tree:
         """Return the newest info."""
         return self.get_infos(-1)  # type: ignore[attr-defined]
 
-    def last_observation_for(self, agent_id: AgentID = None) -> Any:
+    def last_observation_for(self, agent_id: AgentID = None) -> Tree:
         """Return the newest observation."""
         return self.get_observations(-1)  # type: ignore[attr-defined]
 
     last_raw_obs_for = last_observation_for
 
-    def last_action_for(self, agent_id: AgentID = None) -> Any:
+    def last_action_for(self, agent_id: AgentID = None) -> Tree:
         """Return the newest action; None before the first step."""
         return self.get_actions(-1) if self.length else None  # type: ignore[attr-defined]
 
@@ -80,7 +80,7 @@ class OlderValues:
 class OlderMultiAgentValues(OlderValues):
     """The same for `MultiAgentEpisode`; methods return the newest values of one agent."""
 
-    agent_episodes: dict[Any, Any]
+    agent_episodes: AgentDict[Any]
 
     @property
     def agent_rewards(self) -> dict[tuple[Any, str], float]:
@@ -90,17 +90,17 @@ class OlderMultiAgentValues(OlderValues):
             for agent, each in self.agent_episodes.items()
         }
 
-    def last_info_for(self, agent_id: AgentID = None) -> Any:
+    def last_info_for(self, agent_id: AgentID = None) -> Tree:
         """Return the newest info of an agent, or None."""
         return self._newest_of(agent_id, "last_info_for", None)
 
-    def last_observation_for(self, agent_id: AgentID = None) -> Any:
+    def last_observation_for(self, agent_id: AgentID = None) -> Tree:
         """Return the newest observation of an agent, or None."""
         return self._newest_of(agent_id, "last_observation_for", None)
 
     last_raw_obs_for = last_observation_for
 
-    def last_action_for(self, agent_id: AgentID = None) -> Any:
+    def last_action_for(self, agent_id: AgentID = None) -> Tree:
         """Return the action of an agent's newest complete step, or None."""
         return self._newest_of(agent_id, "last_action_for", None)
 
@@ -108,6 +108,6 @@ class OlderMultiAgentValues(OlderValues):
         """Return the reward of an agent's newest complete step, or 0."""
         return float(self._newest_of(agent_id, "last_reward_for", 0.0))
 
-    def _newest_of(self, agent_id: AgentID, method: str, otherwise: Any) -> Any:
+    def _newest_of(self, agent_id: AgentID, method: str, otherwise: Tree) -> Tree:
         single = self.agent_episodes.get(agent_id)
         return otherwise if single is None else getattr(single, method)()

@@ -19,7 +19,7 @@ from syncline.rl.episodes.episode_values import EpisodeValues
 from syncline.rl.episodes.items import Item, equal
 from syncline.rl.episodes.lookback import InfiniteLookbackBuffer, as_buffer, emptied, length_of
 from syncline.rl.episodes.older_values import OlderValues
-from syncline.rl.value_types import AgentID, Space, StateDict, Tree
+from syncline.rl.value_types import AgentID, CustomData, Info, Space, StateDict, Tree
 
 REWARD_SPACE = spaces.Box(float("-inf"), float("inf"), (), np.float32)
 
@@ -126,16 +126,16 @@ class SingleAgentEpisode(EpisodeValues, OlderValues):
         """Index of the first step after the lookback within the whole episode."""
         self.t = len(self.rewards) + self.t_started
         """Index of the next step within the whole episode."""
-        self._custom_data: dict[Any, Any] = {}
+        self._custom_data: CustomData = {}
         self._start_time: float | None = None
         self._last_step_time: float | None = None
         self._last_added_observation: Item = None
-        self._last_added_infos: dict[Any, Any] | None = None
+        self._last_added_infos: Info | None = None
         self.validate()
 
     # ---- adding ----
 
-    def add_env_reset(self, observation: Item, infos: dict[Any, Any] | None = None) -> None:
+    def add_env_reset(self, observation: Item, infos: Info | None = None) -> None:
         """Add the result of `env.reset()`.
 
         Raises:
@@ -155,7 +155,7 @@ class SingleAgentEpisode(EpisodeValues, OlderValues):
         observation: Item,
         action: Item,
         reward: Tree,
-        infos: dict[Any, Any] | None = None,
+        infos: Info | None = None,
         *,
         terminated: bool = False,
         truncated: bool = False,
@@ -235,7 +235,7 @@ class SingleAgentEpisode(EpisodeValues, OlderValues):
     # ---- facts ----
 
     @property
-    def custom_data(self) -> dict[Any, Any]:
+    def custom_data(self) -> CustomData:
         """User data, for example of callbacks; later parts of the episode inherit it."""
         return self._custom_data
 

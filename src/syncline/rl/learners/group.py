@@ -14,6 +14,7 @@ from syncline.rl.metrics.names import COMPONENT_LEARNER
 from syncline.rl.modules.rl_module import MultiRLModule, MultiRLModuleSpec
 from syncline.rl.runners.sample import Sample
 from syncline.rl.runners.threads import limited_threads
+from syncline.rl.value_types import Batch, CallArguments, Components, LearnerType, Results
 
 
 class LearnerGroup(Checkpointable):
@@ -32,7 +33,9 @@ class LearnerGroup(Checkpointable):
         self.weights_version = 0
         self._busy_s = 0.0
         with self._threads():
-            self._learner: Any = config.learner_class(config=config, module_spec=module_spec)
+            self._learner: LearnerType = config.learner_class(
+                config=config, module_spec=module_spec
+            )
             self._learner.build()
 
     def _threads(self) -> Any:
@@ -55,13 +58,13 @@ class LearnerGroup(Checkpointable):
         return False
 
     def update(
-        self, *, samples: Sequence[Sample] | None = None, batch: Any = None, **options: object
-    ) -> dict[str, Any]:
+        self, *, samples: Sequence[Sample] | None = None, batch: object = None, **options: object
+    ) -> Results:
         """Train on samples, or on batches by module; see `TorchLearner.update`."""
         self.weights_version += 1
         began = time.perf_counter()
         with self._threads():
-            result: dict[str, Any] = self._learner.update(
+            result: Results = self._learner.update(
                 None if samples is None else fragments_of(samples), batch=batch, **options
             )
         self._busy_s += time.perf_counter() - began
@@ -72,26 +75,24 @@ class LearnerGroup(Checkpointable):
         busy_s, self._busy_s = self._busy_s, 0.0
         return busy_s
 
-    def batch_of_rows(self, columns: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    def batch_of_rows(self, columns: dict[str, Batch]) -> Batch:
         """Convert rows by module id to batches for `update`."""
         return {module_id: self._learner.batch_of_rows(rows) for module_id, rows in columns.items()}
 
-    def update_on_rows(
-        self, columns: dict[str, dict[str, Any]], *, timesteps: dict[str, int]
-    ) -> dict[str, Any]:
+    def update_on_rows(self, columns: dict[str, Batch], *, timesteps: dict[str, int]) -> Results:
         """Take one step on rows by module id; return their errors. Metrics: `reduce_metrics`."""
         self.weights_version += 1
         began = time.perf_counter()
         with self._threads():
-            errors: dict[str, Any] = self._learner.update_on_rows(columns, timesteps=timesteps)
+            errors: Results = self._learner.update_on_rows(columns, timesteps=timesteps)
         self._busy_s += time.perf_counter() - began
         return errors
 
-    def reduce_metrics(self) -> list[dict[str, Any]]:
+    def reduce_metrics(self) -> list[Results]:
         """Return the metrics of every learner since the previous call, for `aggregate`."""
         return [self._learner.reduce_metrics()]
 
-    def foreach_learner(self, func: Callable[[Any], Any], **_: object) -> list[Any]:
+    def foreach_learner(self, func: Callable[[LearnerType], object], **_: object) -> list[Any]:
         """Return `func(learner)` of every learner."""
         return [func(self._learner)]
 
@@ -130,7 +131,7 @@ class LearnerGroup(Checkpointable):
         components: str | Collection[str] | None = None,
         *,
         not_components: str | Collection[str] | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> StateDict:
         """Return the learner's state and the version of the weights."""
         state: StateDict = {"weights_version": self.weights_version}
@@ -144,11 +145,11 @@ class LearnerGroup(Checkpointable):
         if COMPONENT_LEARNER in state:
             self._learner.set_state(state[COMPONENT_LEARNER])
 
-    def get_checkpointable_components(self) -> list[tuple[str, Any]]:
+    def get_checkpointable_components(self) -> Components:
         """Return the learner."""
         return [(COMPONENT_LEARNER, self._learner)]
 
-    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def get_ctor_args_and_kwargs(self) -> CallArguments:
         """Return the arguments of the constructor."""
         return (), {"config": self.config, "module_spec": self._module_spec}
 

@@ -25,6 +25,7 @@ from syncline.rl.learners.torch.remote_learner import RemoteLearner
 from syncline.rl.metrics.names import COMPONENT_LEARNER
 from syncline.rl.modules.rl_module import MultiRLModule, MultiRLModuleSpec
 from syncline.rl.runners.sample import Sample
+from syncline.rl.value_types import Batch, Components, LearnerType, Results
 from syncline.train.backend import LOOPBACK, GroupPlan, choose_backend
 
 logger = logging.getLogger("syncline")
@@ -59,14 +60,14 @@ class RemoteLearnerGroup(LearnerGroup):
         self._added: list[tuple[str, dict[str, Any]]] = []
         here = self._sent.copy(copy_frozen=False)
         here.num_gpus_per_learner = here.num_gpus = 0
-        self._learner: Any = config.learner_class(config=here, module_spec=module_spec)
+        self._learner: LearnerType = config.learner_class(config=here, module_spec=module_spec)
         self._learner.build()  # for acting and checkpoints; it never trains
         self._was_handed_out = False
         self._local_version = -1
         self._weights: dict[str, StateDict] = {}
         self.num_restarts = 0
         self._failures_in_row = 0
-        self._learners: list[Any] = []
+        self._learners: list[LearnerType] = []
         self._start()
 
     # -- processes
@@ -197,20 +198,18 @@ class RemoteLearnerGroup(LearnerGroup):
         return modules
 
     def update(
-        self, *, samples: Sequence[Sample] | None = None, batch: Any = None, **options: object
-    ) -> dict[str, Any]:
+        self, *, samples: Sequence[Sample] | None = None, batch: object = None, **options: object
+    ) -> Results:
         """Train on samples, or on batches by module; return the metrics of rank 0."""
         fragments = None if samples is None else fragments_of(samples)
-        result: dict[str, Any] = self._train("update", fragments, batch=batch, **options)[0]
+        result: Results = self._train("update", fragments, batch=batch, **options)[0]
         return result
 
-    def batch_of_rows(self, columns: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    def batch_of_rows(self, columns: dict[str, Batch]) -> Batch:
         """Convert rows by module id to batches for `update`."""
         return columns
 
-    def update_on_rows(
-        self, columns: dict[str, dict[str, Any]], *, timesteps: dict[str, int]
-    ) -> dict[str, Any]:
+    def update_on_rows(self, columns: dict[str, Batch], *, timesteps: dict[str, int]) -> Results:
         """Take one step on rows by module id; return their errors. Metrics: `reduce_metrics`."""
         found = self._train("update_on_rows", columns, timesteps=timesteps)
         return {
@@ -220,11 +219,11 @@ class RemoteLearnerGroup(LearnerGroup):
             for module_id in found[0]
         }
 
-    def reduce_metrics(self) -> list[dict[str, Any]]:
+    def reduce_metrics(self) -> list[Results]:
         """Return the metrics of rank 0 since the previous call, for `aggregate`."""
         return [api.get(self._learners[0].apply.remote(_call("reduce_metrics", {})))]
 
-    def foreach_learner(self, func: Callable[[Any], Any], **_: object) -> list[Any]:
+    def foreach_learner(self, func: Callable[[LearnerType], object], **_: object) -> list[Any]:
         """Return `func(learner)` of every learner."""
         return self._all("apply", func)
 
@@ -270,7 +269,7 @@ class RemoteLearnerGroup(LearnerGroup):
         components: str | Collection[str] | None = None,
         *,
         not_components: str | Collection[str] | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> StateDict:
         """Return the state, equal on all ranks, from rank 0, and the version of the weights."""
         self._push()
@@ -286,7 +285,7 @@ class RemoteLearnerGroup(LearnerGroup):
             self._all("set_state", api.put(state[COMPONENT_LEARNER]))
         self._local_version = -1
 
-    def get_checkpointable_components(self) -> list[tuple[str, Any]]:
+    def get_checkpointable_components(self) -> Components:
         """Return the learner of this process with the state of the remote ones."""
         self._push()
         self._learner.set_state(api.get(self._learners[0].get_state.remote()))
@@ -320,14 +319,14 @@ def _joined(shares: list[np.ndarray], rows: int) -> np.ndarray:
     return shares[0] if whole else np.concatenate(shares)
 
 
-def _call(method: str, options: dict[str, object]) -> Callable[[Any], Any]:
+def _call(method: str, options: dict[str, object]) -> Callable[[LearnerType], object]:
     return lambda learner: getattr(learner, method)(**options)
 
 
-def _get_weights(learner: Any) -> Any:
+def _get_weights(learner: LearnerType) -> Any:
     return learner.get_weights()
 
 
-def _set_weights(learner: Any, weights: dict[str, StateDict]) -> None:
+def _set_weights(learner: LearnerType, weights: dict[str, StateDict]) -> None:
     for module_id, state in weights.items():
         learner.module[module_id].set_state(state)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 from syncline.rl.metrics.other_stats import EmaStats, ItemSeriesStats, ItemStats, PercentilesStats
 from syncline.rl.metrics.series_stats import (
@@ -20,13 +20,16 @@ from syncline.rl.metrics.series_stats import (
     MinStats,
     SumStats,
 )
-from syncline.rl.metrics.stats import Clock, StatsBase
-from syncline.rl.value_types import StateDict
+from syncline.rl.metrics.stats import Clock, MetricValue, StatsBase
+from syncline.rl.value_types import Options, StateDict
 from syncline.suggestions import did_you_mean
 
 Key = Hashable
 """A name, or a tuple of names: the path in the nested dict."""
-Path = tuple[Any, ...]
+NestedMetrics: TypeAlias = dict[Any, Any]
+"""Values, or their `Stats`, in nested dicts: one level for each part of a key."""
+
+Path = tuple[Hashable, ...]
 
 DEFAULT_STATS_CLS_LOOKUP: dict[str, type[StatsBase]] = {
     cls.stats_cls_identifier: cls
@@ -99,7 +102,7 @@ class MetricsLogger:
     def log_value(
         self,
         key: Key,
-        value: Any,
+        value: object,
         *,
         reduce: str | None = None,
         window: float | None = None,
@@ -148,7 +151,7 @@ class MetricsLogger:
 
     def log_dict(
         self,
-        value_dict: dict[Any, Any],
+        value_dict: NestedMetrics,
         *,
         key: Key | None = None,
         reduce: str | None = "mean",
@@ -191,7 +194,7 @@ class MetricsLogger:
             stats = self._add(key, "mean" if reduce == "ema" and window else reduce, settings)
         return Timer(stats, self._clock)
 
-    def aggregate(self, stats_dicts: Sequence[dict[Any, Any]], *, key: Key | None = None) -> None:
+    def aggregate(self, stats_dicts: Sequence[NestedMetrics], *, key: Key | None = None) -> None:
         """Merge the results of `reduce(compile=False)` of several components in order, under `key`
         if given.
 
@@ -229,11 +232,11 @@ class MetricsLogger:
     def peek(
         self,
         key: Key | None = None,
-        default: Any = None,
+        default: object = None,
         compile: bool = True,
         throughput: bool = False,
         latest_merged_only: bool = False,
-    ) -> Any:
+    ) -> MetricValue:
         """Return the reduced value of a key, or a nested dict for a group of keys or None; do not
         change the values.
 
@@ -268,7 +271,7 @@ class MetricsLogger:
         return default
 
     @staticmethod
-    def peek_results(results: Any, compile: bool = True) -> Any:
+    def peek_results(results: object, compile: bool = True) -> MetricValue:
         """Replace every stats object in a nested structure with its value."""
         if isinstance(results, StatsBase):
             return results.peek(compile=compile)
@@ -278,7 +281,7 @@ class MetricsLogger:
             }
         return results
 
-    def reduce(self, compile: bool = False) -> dict[Any, Any]:
+    def reduce(self, compile: bool = False) -> NestedMetrics:
         """Return the results of this period as a nested dict, and start a new period.
 
         The values are stats objects for the root's `aggregate`, or numbers if `compile` is set.
@@ -291,7 +294,7 @@ class MetricsLogger:
                 raise TypeError(f"{_name(path)}: {error}") from error
         return _nested(results)
 
-    def compile(self) -> dict[Any, Any]:
+    def compile(self) -> NestedMetrics:
         """Return the results of this period with throughputs, and start a new period.
 
         The throughput of `a` is stored as `a_throughput`.
@@ -301,7 +304,7 @@ class MetricsLogger:
         return _nested(rates, into=results)
 
     @property
-    def stats(self) -> dict[Any, Any]:
+    def stats(self) -> NestedMetrics:
         """The stats objects as a nested dict; a copy."""
         return _nested(self._paths.items())
 
@@ -316,7 +319,7 @@ class MetricsLogger:
         self._paths.clear()
         self._push.clear()
 
-    def delete(self, *key: Any, key_error: bool = True) -> None:
+    def delete(self, *key: object, key_error: bool = True) -> None:
         """Delete one key or group of keys, given by its names.
 
         Raises:
@@ -347,7 +350,7 @@ class MetricsLogger:
 
     # ---- keys ----
 
-    def _add(self, key: Key, reduce: str | None, settings: dict[str, Any]) -> StatsBase:
+    def _add(self, key: Key, reduce: str | None, settings: Options) -> StatsBase:
         path = _as_path(key)
         stats = self._paths.get(path)
         if stats is None:
@@ -392,7 +395,7 @@ class MetricsLogger:
         return did_you_mean(_joined(path), map(_joined, self._paths))
 
 
-def _choose_reduction(reduce: str | None, given: dict[str, Any]) -> str:
+def _choose_reduction(reduce: str | None, given: Options) -> str:
     """Return the reduction for the settings of the first `log_value`."""
     if reduce is None:
         if "percentiles" in given:
@@ -428,7 +431,7 @@ def _name(path: Path) -> str:
     return f"The metric {_joined(path)!r}"
 
 
-def _leaves(nested: dict[Any, Any], prefix: Path) -> Iterator[tuple[Path, Any]]:
+def _leaves(nested: NestedMetrics, prefix: Path) -> Iterator[tuple[Path, object]]:
     for name, value in nested.items():
         if isinstance(value, dict):
             yield from _leaves(value, (*prefix, name))
@@ -437,9 +440,9 @@ def _leaves(nested: dict[Any, Any], prefix: Path) -> Iterator[tuple[Path, Any]]:
 
 
 def _nested(
-    items: Iterable[tuple[Path, Any]], into: dict[Any, Any] | None = None
-) -> dict[Any, Any]:
-    root: dict[Any, Any] = {} if into is None else into
+    items: Iterable[tuple[Path, object]], into: NestedMetrics | None = None
+) -> NestedMetrics:
+    root: NestedMetrics = {} if into is None else into
     for path, value in items:
         place = root
         for name in path[:-1]:
@@ -448,7 +451,7 @@ def _nested(
     return root
 
 
-def _peek(path: Path, stats: StatsBase, compile: bool, latest_merged_only: bool) -> Any:
+def _peek(path: Path, stats: StatsBase, compile: bool, latest_merged_only: bool) -> MetricValue:
     try:
         return stats.peek(compile=compile, latest_merged_only=latest_merged_only)
     except TypeError as error:
@@ -457,7 +460,7 @@ def _peek(path: Path, stats: StatsBase, compile: bool, latest_merged_only: bool)
 
 def _throughputs(
     items: Iterable[tuple[Path, StatsBase]], skip: int = 0
-) -> Iterator[tuple[Path, Any]]:
+) -> Iterator[tuple[Path, object]]:
     """Yield the throughputs with their paths without the first `skip` names."""
     for path, stats in items:
         if stats.has_throughputs:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from syncline.rl.metrics.series_stats import SeriesStats
-from syncline.rl.metrics.stats import COMPACT_AFTER, NAN, StatsBase, numbers, plain
+from syncline.rl.metrics.stats import COMPACT_AFTER, NAN, MetricValue, StatsBase, numbers, plain
+from syncline.rl.value_types import Options, Results, StateDict
 
 DEFAULT_PERCENTILES = (0, 50, 75, 90, 95, 99, 100)
 
@@ -26,10 +27,10 @@ class EmaStats(StatsBase):
         super().__init__(**settings)
         self._ema_coeff = ema_coeff
         self._value: float | None = None
-        self._pending: list[Any] = []
+        self._pending: list[MetricValue] = []
         self._merged: list[float] = []
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Options:
         return {"ema_coeff": self._ema_coeff}
 
     def push(self, value: object) -> None:
@@ -44,7 +45,7 @@ class EmaStats(StatsBase):
         self._value = average
         self._pending = []
 
-    def peek(self, compile: bool = True, latest_merged_only: bool = False) -> Any:
+    def peek(self, compile: bool = True, latest_merged_only: bool = False) -> MetricValue:
         if latest_merged_only:
             merged = self.latest_merged or []
         else:
@@ -67,11 +68,11 @@ class EmaStats(StatsBase):
         self.latest_merged = [value for value in values if not math.isnan(value)]
         self._merged.extend(self.latest_merged)
 
-    def get_values(self) -> dict[str, Any]:
+    def get_values(self) -> Results:
         self._fold()
         return {"value": self._value, "merged": list(self._merged)}
 
-    def set_values(self, values: dict[str, Any]) -> None:
+    def set_values(self, values: StateDict) -> None:
         self._value, self._merged = values["value"], list(values["merged"])
         self._pending = []
 
@@ -87,15 +88,15 @@ class ItemStats(StatsBase):
     def __init__(self, *, clear_on_reduce: bool | None = None, **settings: Any) -> None:
         super().__init__(**settings)
         self._clear = clear_on_reduce is not False
-        self._item: Any = None
+        self._item: MetricValue = None
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Options:
         return {"clear_on_reduce": self._clear}
 
     def push(self, value: object) -> None:
         self._item = value
 
-    def peek(self, compile: bool = True, latest_merged_only: bool = False) -> Any:
+    def peek(self, compile: bool = True, latest_merged_only: bool = False) -> MetricValue:
         self._item = plain(self._item)
         return self._item if compile else [self._item]
 
@@ -110,10 +111,10 @@ class ItemStats(StatsBase):
         for stats in incoming_stats:
             self._item = stats._item
 
-    def get_values(self) -> dict[str, Any]:
+    def get_values(self) -> Results:
         return {"item": plain(self._item)}
 
-    def set_values(self, values: dict[str, Any]) -> None:
+    def set_values(self, values: StateDict) -> None:
         self._item = values["item"]
 
     def __len__(self) -> int:
@@ -129,7 +130,7 @@ class ItemSeriesStats(SeriesStats):
         self.values.append(value)
         self._unsent += 1
 
-    def peek(self, compile: bool = True, latest_merged_only: bool = False) -> Any:
+    def peek(self, compile: bool = True, latest_merged_only: bool = False) -> MetricValue:
         return list((self.latest_merged or ()) if latest_merged_only else self._read())
 
     def take(self) -> StatsBase:
@@ -146,7 +147,7 @@ class ItemSeriesStats(SeriesStats):
         self.values.extend(self.latest_merged)
         self._unsent += len(self.latest_merged)
 
-    def get_values(self) -> dict[str, Any]:
+    def get_values(self) -> Results:
         return {"values": list(self._read()), "parts": [], "unsent": self._unsent}
 
 
@@ -168,10 +169,10 @@ class PercentilesStats(ItemSeriesStats):
             raise ValueError(f"`percentiles` must be between 0 and 100; got {outside}.")
         self._percentiles = list(percentiles)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Options:
         return {**super().settings(), "percentiles": list(self._percentiles)}
 
-    def peek(self, compile: bool = True, latest_merged_only: bool = False) -> Any:
+    def peek(self, compile: bool = True, latest_merged_only: bool = False) -> MetricValue:
         values = sorted(numbers(super().peek(latest_merged_only=latest_merged_only)))
         return percentiles_of(values, self._percentiles) if compile else values
 

@@ -11,7 +11,16 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from syncline.rl.metrics.stats import COMPACT_AFTER, NAN, Clock, StatsBase, numbers, plain
+from syncline.rl.metrics.stats import (
+    COMPACT_AFTER,
+    NAN,
+    Clock,
+    MetricValue,
+    StatsBase,
+    numbers,
+    plain,
+)
+from syncline.rl.value_types import Options, Results, StateDict, Tree
 
 
 class SeriesStats(StatsBase):
@@ -38,23 +47,23 @@ class SeriesStats(StatsBase):
         self._windowed = window is not None
         self._clear = clear_on_reduce if clear_on_reduce is not None else not self._windowed
         self._settings = {"window": window, "clear_on_reduce": clear_on_reduce}
-        self.values: deque[Any] = deque(maxlen=self._window)
-        self._parts: list[Any] = []  # folded values of stats without a window
+        self.values: deque[MetricValue] = deque(maxlen=self._window)
+        self._parts: list[Tree] = []  # folded values of stats without a window
         self._unsent = 0
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Options:
         return dict(self._settings)
 
     def reduce_numbers(self, values: list[float]) -> float:
         """Return the reduction of one or more numbers."""
         raise NotImplementedError
 
-    def fold(self, values: list[float], parts: list[Any]) -> list[Any]:
+    def fold(self, values: list[float], parts: list[Tree]) -> list[MetricValue]:
         """Combine values (without NaN) and earlier parts to one part; [] if all are empty."""
         values = values + parts
         return [self.reduce_numbers(values)] if values else []
 
-    def result(self, parts: list[Any]) -> float:
+    def result(self, parts: list[Tree]) -> float:
         """Return the reduced value of a part that `fold` returned."""
         return NAN if not parts else float_or_int(parts[0])
 
@@ -64,7 +73,7 @@ class SeriesStats(StatsBase):
         if self._unsent == COMPACT_AFTER and not self._windowed:
             self._compact()
 
-    def _read(self) -> deque[Any]:
+    def _read(self) -> deque[MetricValue]:
         """Replace tensors with their values, so that each is read only once."""
         self.values = deque(map(plain, self.values), maxlen=self._window)
         return self.values
@@ -74,7 +83,7 @@ class SeriesStats(StatsBase):
         self.values.clear()
         self._unsent = 0
 
-    def peek(self, compile: bool = True, latest_merged_only: bool = False) -> Any:
+    def peek(self, compile: bool = True, latest_merged_only: bool = False) -> MetricValue:
         if not latest_merged_only:
             parts = self.fold(numbers(self._read()), self._parts)
         elif self._windowed:
@@ -109,14 +118,14 @@ class SeriesStats(StatsBase):
             self.latest_merged = parts
             self._parts = self.fold([], self._parts + parts)
 
-    def get_values(self) -> dict[str, Any]:
+    def get_values(self) -> Results:
         return {
             "values": list(self._read()),
             "parts": [list(part) if isinstance(part, tuple) else part for part in self._parts],
             "unsent": self._unsent,
         }
 
-    def set_values(self, values: dict[str, Any]) -> None:
+    def set_values(self, values: StateDict) -> None:
         self.values = deque(values["values"], maxlen=self._window)
         parts = values["parts"]
         self._parts = [tuple(part) if isinstance(part, (list, tuple)) else part for part in parts]
@@ -126,7 +135,7 @@ class SeriesStats(StatsBase):
         return len(self.values) + len(self._parts)
 
 
-def float_or_int(value: Any) -> float:
+def float_or_int(value: MetricValue) -> float:
     """Convert a Python or NumPy number to a Python number."""
     return value if isinstance(value, int) else float(value)
 
@@ -136,13 +145,13 @@ class MeanStats(SeriesStats):
 
     stats_cls_identifier = "mean"
 
-    def fold(self, values: list[float], parts: list[Any]) -> list[Any]:
+    def fold(self, values: list[float], parts: list[Tree]) -> list[MetricValue]:
         total, count = math.fsum(values), len(values)
         for part_total, part_count in parts:
             total, count = total + part_total, count + part_count
         return [(total, count)] if count else []
 
-    def result(self, parts: list[Any]) -> float:
+    def result(self, parts: list[Tree]) -> float:
         return parts[0][0] / parts[0][1] if parts else NAN
 
 
@@ -207,11 +216,11 @@ class SumStats(SeriesStats):
     def reduce_numbers(self, values: list[float]) -> float:
         return sum(values)
 
-    def result(self, parts: list[Any]) -> float:
+    def result(self, parts: list[Tree]) -> float:
         return float_or_int(parts[0]) if parts else 0
 
     @property
-    def throughputs(self) -> Any:
+    def throughputs(self) -> MetricValue:
         """Sum per second since the last reduce."""
         return self._throughput.since_last_reduce(self.peek())
 
@@ -230,7 +239,7 @@ class LifetimeSumStats(SumStats):
 
     stats_cls_identifier = "lifetime_sum"
 
-    def __init__(self, *, with_throughput: bool | None = None, **settings: Any) -> None:
+    def __init__(self, *, with_throughput: bool | None = None, **settings: object) -> None:
         settings.pop("window", None)
         settings["clear_on_reduce"] = False
         super().__init__(with_throughput=with_throughput, **settings)
@@ -249,6 +258,6 @@ class LifetimeSumStats(SumStats):
         self._throughput.reduced(self.peek())
         return sent
 
-    def set_values(self, values: dict[str, Any]) -> None:
+    def set_values(self, values: StateDict) -> None:
         super().set_values(values)
         self._throughput.restart(self.peek())

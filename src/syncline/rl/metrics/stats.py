@@ -17,9 +17,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from syncline.rl.value_types import StateDict
+from syncline.rl.value_types import Options, Results, StateDict
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -30,8 +30,11 @@ COMPACT_AFTER = 4096
 
 Clock = Callable[[], float]
 
+MetricValue: TypeAlias = Any
+"""What was logged, or what it reduces to: a number, an array, a list, or another object."""
 
-def plain(value: Any) -> Any:
+
+def plain(value: MetricValue) -> MetricValue:
     """Move a value off its device: return a number for a tensor or NumPy scalar with one element,
     an array for a larger tensor, and any other value unchanged.
     """
@@ -46,7 +49,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-def number(value: Any) -> float:
+def number(value: MetricValue) -> float:
     """Return a logged value as a number.
 
     Raises:
@@ -64,7 +67,7 @@ def number(value: Any) -> float:
     return item
 
 
-def numbers(values: Iterable[Any]) -> list[float]:
+def numbers(values: Iterable[object]) -> list[float]:
     """Return the logged values as numbers, without NaN."""
     read = [number(value) for value in values]
     return [value for value in read if not math.isnan(value)]
@@ -84,14 +87,14 @@ class StatsBase:
     def __init__(self, *, is_root: bool = False, clock: Clock = time.perf_counter) -> None:
         self.is_root = is_root
         self._clock = clock
-        self.latest_merged: Any = None
+        self.latest_merged: MetricValue = None
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Options:
         """Return the constructor arguments for equal stats without values."""
         return {}
 
     @property
-    def throughputs(self) -> Any:
+    def throughputs(self) -> MetricValue:
         """Growth per second; only if `has_throughputs`."""
         raise NotImplementedError
 
@@ -99,7 +102,7 @@ class StatsBase:
         """Add one value."""
         raise NotImplementedError
 
-    def peek(self, compile: bool = True, latest_merged_only: bool = False) -> Any:
+    def peek(self, compile: bool = True, latest_merged_only: bool = False) -> MetricValue:
         """Return the reduced values without changing them; as a list if `compile` is False.
 
         With `latest_merged_only`, reduce only the values of the latest `merge`.
@@ -110,19 +113,19 @@ class StatsBase:
         """Return the values since the last reduce, as stats to merge, and start a new period."""
         raise NotImplementedError
 
-    def merge(self, incoming_stats: Sequence[Any]) -> None:
+    def merge(self, incoming_stats: Sequence[MetricValue]) -> None:
         """Add the values that `take` of other stats of this class returned."""
         raise NotImplementedError
 
-    def get_values(self) -> dict[str, Any]:
+    def get_values(self) -> Results:
         """Return the values as plain data."""
         raise NotImplementedError
 
-    def set_values(self, values: dict[str, Any]) -> None:
+    def set_values(self, values: StateDict) -> None:
         """Replace the values with those of `get_values`."""
         raise NotImplementedError
 
-    def reduce(self, compile: bool = True) -> Any:
+    def reduce(self, compile: bool = True) -> MetricValue:
         """Start a new period; return the reduced values or, if `compile` is False, the stats for
         the root to merge.
         """
@@ -132,7 +135,7 @@ class StatsBase:
         self.take()
         return value
 
-    def clone(self, **overrides: Any) -> Self:
+    def clone(self, **overrides: object) -> Self:
         """Return stats with the same settings and without values."""
         settings = {"is_root": self.is_root, "clock": self._clock, **self.settings()}
         return type(self)(**{**settings, **overrides})
@@ -159,9 +162,9 @@ class StatsBase:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.peek()!r})"
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> StateDict:
         return {"state": self.get_state()}
 
-    def __setstate__(self, pickled: dict[str, Any]) -> None:
+    def __setstate__(self, pickled: StateDict) -> None:
         restored = type(self).from_state(pickled["state"])
         self.__dict__.update(restored.__dict__)

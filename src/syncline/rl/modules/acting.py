@@ -12,8 +12,9 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from syncline.rl.columns.names import Columns
+from syncline.rl.value_types import Batch, ModuleType, Tree
 
-Arrays = Any
+Arrays = Tree
 """An array, or a dict or tuple of arrays as deep as the space."""
 
 
@@ -31,7 +32,7 @@ class ActingPolicy(Protocol):
 
     def act(
         self, obs: Arrays, noise: np.ndarray, explore: bool, state: Arrays = None
-    ) -> tuple[dict[str, Any], Arrays]:
+    ) -> tuple[Batch, Arrays]:
         """Return the columns of one step and the next state.
 
         `obs` has the shape [N, ...], `noise` [N, noise_size], `state` [N, ...] (None for modules
@@ -65,12 +66,12 @@ class ModuleActing:
     noise_size = 0
     noise_kind: Literal["uniform", "normal"] = "uniform"
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: ModuleType) -> None:
         self._module = module
 
     def act(
         self, obs: Arrays, noise: np.ndarray, explore: bool, state: Arrays = None
-    ) -> tuple[dict[str, Any], Arrays]:
+    ) -> tuple[Batch, Arrays]:
         """Return the columns of one step and the next state. See `ActingPolicy.act`."""
         batch = {Columns.OBS: obs}
         if state is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import abc
 from typing import Any
 
-from syncline.rl.value_types import Batch, Tree
+from syncline.rl.value_types import Batch, LearnerType, Tree
 
 TARGET_NETWORK_ACTION_DIST_INPUTS = "target_network_action_dist_inputs"
 """Column of the target network's distribution inputs."""
@@ -52,7 +52,7 @@ class TargetNetworkAPI(abc.ABC):
         """Return pairs of a main network and its target network."""
 
     @abc.abstractmethod
-    def forward_target(self, batch: Batch) -> Any:
+    def forward_target(self, batch: Batch) -> Tree:
         """Return the output of the target networks."""
 
 
@@ -60,13 +60,13 @@ class QNetAPI(abc.ABC):
     """A module with action values."""
 
     @abc.abstractmethod
-    def compute_q_values(self, batch: Batch) -> dict[str, Any]:
+    def compute_q_values(self, batch: Batch) -> Batch:
         """Return `qf_preds`, of shape [B, A].
 
         Distributional networks also return `atoms` [K], `qf_logits` and `qf_probs` [B, A, K].
         """
 
-    def compute_advantage_distribution(self, batch: Batch) -> dict[str, Any]:
+    def compute_advantage_distribution(self, batch: Batch) -> Batch:
         """Return the distribution of the advantages; by default that of the action values."""
         return self.compute_q_values(batch)
 
@@ -78,7 +78,7 @@ class SelfSupervisedLossAPI(abc.ABC):
     def compute_self_supervised_loss(
         self,
         *,
-        learner: Any,
+        learner: LearnerType,
         module_id: str,
         config: Any,
         batch: Batch,

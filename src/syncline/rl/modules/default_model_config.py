@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from syncline.rl.value_types import Batch, Options
 from syncline.suggestions import did_you_mean
 
 Initializer: TypeAlias = str | Callable[..., Any] | None
@@ -31,11 +32,11 @@ class DefaultModelConfig:
     """Activation after each of these layers."""
     fcnet_kernel_initializer: Initializer = None
     """Initializer of their weights."""
-    fcnet_kernel_initializer_kwargs: dict[str, Any] | None = None
+    fcnet_kernel_initializer_kwargs: Options | None = None
     """Arguments of this initializer."""
     fcnet_bias_initializer: Initializer = None
     """Initializer of their biases."""
-    fcnet_bias_initializer_kwargs: dict[str, Any] | None = None
+    fcnet_bias_initializer_kwargs: Options | None = None
     """Arguments of this initializer."""
     fcnet_use_layernorm: bool = False
     """Add a LayerNorm between each layer and its activation."""
@@ -47,11 +48,11 @@ class DefaultModelConfig:
     """Activation after each convolution."""
     conv_kernel_initializer: Initializer = None
     """Initializer of the kernels."""
-    conv_kernel_initializer_kwargs: dict[str, Any] | None = None
+    conv_kernel_initializer_kwargs: Options | None = None
     """Arguments of this initializer."""
     conv_bias_initializer: Initializer = None
     """Initializer of the biases."""
-    conv_bias_initializer_kwargs: dict[str, Any] | None = None
+    conv_bias_initializer_kwargs: Options | None = None
     """Arguments of this initializer."""
 
     head_fcnet_hiddens: list[int] = field(default_factory=list)
@@ -60,11 +61,11 @@ class DefaultModelConfig:
     """Activation after each of these layers."""
     head_fcnet_kernel_initializer: Initializer = None
     """Initializer of their weights."""
-    head_fcnet_kernel_initializer_kwargs: dict[str, Any] | None = None
+    head_fcnet_kernel_initializer_kwargs: Options | None = None
     """Arguments of this initializer."""
     head_fcnet_bias_initializer: Initializer = None
     """Initializer of their biases."""
-    head_fcnet_bias_initializer_kwargs: dict[str, Any] | None = None
+    head_fcnet_bias_initializer_kwargs: Options | None = None
     """Arguments of this initializer."""
     head_fcnet_use_layernorm: bool = False
     """Add a LayerNorm between each hidden layer and its activation."""
@@ -91,11 +92,11 @@ class DefaultModelConfig:
     """Append the previous reward to the observation."""
     lstm_kernel_initializer: Initializer = None
     """Initializer of the weights of the LSTM or GRU."""
-    lstm_kernel_initializer_kwargs: dict[str, Any] | None = None
+    lstm_kernel_initializer_kwargs: Options | None = None
     """Arguments of this initializer."""
     lstm_bias_initializer: Initializer = None
     """Initializer of the biases of the LSTM or GRU."""
-    lstm_bias_initializer_kwargs: dict[str, Any] | None = None
+    lstm_bias_initializer_kwargs: Options | None = None
     """Arguments of this initializer."""
 
     use_attention: bool = False
@@ -123,11 +124,11 @@ class DefaultModelConfig:
     """Activation after each of these layers."""
     fusionnet_kernel_initializer: Initializer = None
     """Initializer of their weights."""
-    fusionnet_kernel_initializer_kwargs: dict[str, Any] | None = None
+    fusionnet_kernel_initializer_kwargs: Options | None = None
     """Arguments of this initializer."""
     fusionnet_bias_initializer: Initializer = None
     """Initializer of their biases."""
-    fusionnet_bias_initializer_kwargs: dict[str, Any] | None = None
+    fusionnet_bias_initializer_kwargs: Options | None = None
     """Arguments of this initializer."""
 
     def __post_init__(self) -> None:
@@ -160,7 +161,7 @@ class DefaultModelConfig:
         return self.use_lstm or self.use_gru or self.use_attention
 
 
-def model_config_dict(config: DefaultModelConfig | Mapping[str, Any] | None) -> dict[str, Any]:
+def model_config_dict(config: DefaultModelConfig | Mapping[str, object] | None) -> Batch:
     """Return the settings as a new dict; dataclass values are copied."""
     if config is None:
         return {}
@@ -174,7 +175,7 @@ def model_config_dict(config: DefaultModelConfig | Mapping[str, Any] | None) -> 
 
 
 def complete_model_config(
-    config: DefaultModelConfig | Mapping[str, Any] | None,
+    config: DefaultModelConfig | Mapping[str, object] | None,
 ) -> DefaultModelConfig:
     """Return all settings of a default module, including defaults.
 

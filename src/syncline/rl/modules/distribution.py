@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from syncline.rl.value_types import Space, Tree
+from syncline.rl.value_types import Batch, Options, Space, Tree
 
 
 class Noise(NamedTuple):
@@ -32,15 +32,15 @@ class Distribution(abc.ABC):
         """Return samples through which gradients reach the parameters."""
 
     @abc.abstractmethod
-    def logp(self, value: Any, **kwargs: Any) -> Any:
+    def logp(self, value: Tree, **kwargs: object) -> Tree:
         """Return the log-probability (log-density) of each value, of shape [*batch]."""
 
     @abc.abstractmethod
-    def kl(self, other: Any, **kwargs: Any) -> Any:
+    def kl(self, other: Any, **kwargs: object) -> Tree:
         """Return KL(self || other), of shape [*batch]."""
 
     @abc.abstractmethod
-    def entropy(self, **kwargs: object) -> Any:
+    def entropy(self, **kwargs: object) -> Tree:
         """Return the entropy, of shape [*batch]."""
 
     @staticmethod
@@ -49,7 +49,7 @@ class Distribution(abc.ABC):
         """Return the length of the parameter vector for actions of `space`."""
 
     @classmethod
-    def from_logits(cls: type[DistributionT], logits: Any, **kwargs: Any) -> DistributionT:
+    def from_logits(cls: type[DistributionT], logits: Tree, **kwargs: Any) -> DistributionT:
         """Return the distributions whose parameter vectors are `logits`, of shape [*batch, D]."""
         raise NotImplementedError(f"{cls.__name__} does not implement `from_logits`.")
 
@@ -58,7 +58,7 @@ class Distribution(abc.ABC):
         """Noise that `sample_with_noise` needs per action; None if it is not supported."""
         return None
 
-    def sample_with_noise(self, noise: Any) -> tuple[Any, Any]:
+    def sample_with_noise(self, noise: Tree) -> tuple[Tree, Tree]:
         """Return samples and their log-probabilities as a function of random numbers.
 
         Args:
@@ -72,18 +72,18 @@ class Distribution(abc.ABC):
 
     @classmethod
     def get_partial_dist_cls(
-        cls: type[DistributionT], **partial_kwargs: Any
+        cls: type[DistributionT], **partial_kwargs: object
     ) -> type[DistributionT]:
         """Return a subclass that binds arguments of `from_logits` and `required_input_dim`."""
 
         class Partial(cls):  # type: ignore[valid-type, misc]  # a base class that is a variable
             @classmethod
-            def from_logits(partial: Any, logits: Any, **kwargs: Any) -> Any:
+            def from_logits(partial: Any, logits: Tree, **kwargs: Any) -> Any:
                 merged = _merge(partial_kwargs, kwargs)
                 return super().from_logits(logits, **merged)
 
             @staticmethod
-            def required_input_dim(space: Space, **kwargs: Any) -> int:
+            def required_input_dim(space: Space, **kwargs: object) -> int:
                 merged = _merge(partial_kwargs, kwargs)
                 bound = merged.pop("space", space)
                 if space != bound:
@@ -96,7 +96,7 @@ class Distribution(abc.ABC):
         return Partial
 
 
-def _merge(partial: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+def _merge(partial: Batch, given: Options) -> Batch:
     if both := partial.keys() & given.keys():
         raise ValueError(f"The arguments {sorted(both)} are already set by `get_partial_dist_cls`.")
     return {**partial, **given}

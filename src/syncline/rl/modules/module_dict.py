@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, ItemsView, Iterator, KeysView,
 from typing import Any, TypeVar
 
 from syncline.rl.checkpointable import Checkpointable, StateDict
+from syncline.rl.value_types import Components
 from syncline.suggestions import did_you_mean
 
 DEFAULT_MODULE_ID = "default_policy"
@@ -45,7 +46,7 @@ class ModuleDict(Checkpointable):
         self._check_exists(module_id)
         return self._rl_modules[module_id]
 
-    def get(self, module_id: str, default: Any = None) -> Any:
+    def get(self, module_id: str, default: object = None) -> Any:
         """Return a module, or `default` if the id is unknown."""
         return self._rl_modules.get(module_id, default)
 
@@ -79,7 +80,7 @@ class ModuleDict(Checkpointable):
         *,
         not_components: str | Collection[str] | None = None,
         inference_only: bool = False,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> StateDict:
         """Return the states by module."""
         return {
@@ -98,7 +99,7 @@ class ModuleDict(Checkpointable):
             if name in self._rl_modules:
                 self._rl_modules[name].set_state(part)
 
-    def get_checkpointable_components(self) -> list[tuple[str, Any]]:
+    def get_checkpointable_components(self) -> Components:
         """Return the modules by id."""
         return list(self._rl_modules.items())
 

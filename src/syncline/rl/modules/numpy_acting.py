@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
 from syncline.rl.columns.names import Columns
 from syncline.rl.modules.acting import Arrays
 from syncline.rl.modules.distribution import Noise
+from syncline.rl.value_types import Batch
 
 ActivationName = Literal["tanh", "relu", "silu", "elu", "linear"]
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
@@ -96,7 +97,7 @@ class CategoricalSampler:
     def __init__(self) -> None:
         self._offsets = np.zeros(0, np.int64)
 
-    def __call__(self, logits: np.ndarray, noise: np.ndarray, explore: bool) -> dict[str, Any]:
+    def __call__(self, logits: np.ndarray, noise: np.ndarray, explore: bool) -> Batch:
         """Return the columns for logits [N, K] and noise [N, 1]."""
         if not explore:
             return {Columns.ACTIONS: logits.argmax(1)}
@@ -128,7 +129,7 @@ class GaussianSampler:
         self.noise = Noise(self._size, "normal")
         self._log_normalizer = np.float32(self._size * HALF_LOG_2PI)
 
-    def __call__(self, outputs: np.ndarray, noise: np.ndarray, explore: bool) -> dict[str, Any]:
+    def __call__(self, outputs: np.ndarray, noise: np.ndarray, explore: bool) -> Batch:
         """Return the columns for means and log standard deviations [N, 2D] and noise [N, D]."""
         mean, log_std = outputs[:, : self._size], outputs[:, self._size :]
         if not explore:
@@ -174,7 +175,7 @@ class NumpyActing:
 
     def act(
         self, obs: Arrays, noise: np.ndarray, explore: bool, state: Arrays = None
-    ) -> tuple[dict[str, Any], Arrays]:
+    ) -> tuple[Batch, Arrays]:
         """Return the columns of one step. See `ActingPolicy.act`."""
         x = self._network(obs)
         log_std = self._network.log_std

@@ -19,8 +19,8 @@ from syncline.rl.modules.default_model_config import DefaultModelConfig, model_c
 from syncline.rl.modules.distribution import Distribution
 from syncline.rl.modules.module_dict import DEFAULT_MODULE_ID, ModuleDict, validate_module_id
 from syncline.rl.value_types import Batch as Batch
+from syncline.rl.value_types import CallArguments, CheckedSpace, Options, Tree
 from syncline.rl.value_types import Space as Space
-from syncline.rl.value_types import Tree
 from syncline.suggestions import did_you_mean
 
 ModelConfig = DefaultModelConfig | Mapping[str, Any]
@@ -51,23 +51,23 @@ class RLModule(Checkpointable):
 
     def __init__(
         self,
-        config: Any = None,
+        config: object = None,
         *,
         observation_space: Space | None = None,
         action_space: Space | None = None,
         inference_only: bool | None = None,
         learner_only: bool = False,
         model_config: ModelConfig | None = None,
-        catalog_class: type[Any] | None = None,
-        **kwargs: Any,
+        catalog_class: type[object] | None = None,
+        **kwargs: object,
     ) -> None:
         if config is not None:
             raise TypeError(
                 f"{type(self).__name__}({config!r}): modules take only keyword arguments. Pass "
                 "observation_space=..., action_space=..., model_config=..."
             )
-        self.observation_space: Any = observation_space
-        self.action_space: Any = action_space
+        self.observation_space: CheckedSpace = observation_space
+        self.action_space: CheckedSpace = action_space
         self.inference_only = bool(inference_only)
         self.learner_only = bool(learner_only)
         self.model_config: Any = {} if model_config is None else model_config
@@ -205,7 +205,7 @@ class RLModule(Checkpointable):
     def set_state(self, state: StateDict) -> None:
         """Set the weights."""
 
-    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def get_ctor_args_and_kwargs(self) -> CallArguments:
         """Return the arguments of the constructor."""
         return (), {
             "observation_space": self.observation_space,
@@ -305,7 +305,7 @@ class MultiRLModule(ModuleDict, RLModule):
     def _forward_train(self, batch: Batch, **kwargs: object) -> Batch:
         return self._foreach("forward_train", batch, kwargs)
 
-    def _foreach(self, method: str, batch: Batch, kwargs: dict[str, Any]) -> Batch:
+    def _foreach(self, method: str, batch: Batch, kwargs: Options) -> Batch:
         """Call a method of each module in the batch; other keys are ignored."""
         return {
             name: getattr(self._rl_modules[name], method)(part, **kwargs)
@@ -350,7 +350,7 @@ class MultiRLModule(ModuleDict, RLModule):
         self._rl_modules.pop(module_id, None)
         self.rl_module_specs.pop(module_id, None)
 
-    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def get_ctor_args_and_kwargs(self) -> CallArguments:
         """Return the arguments of the constructor."""
         return (), {
             "observation_space": self.observation_space,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from syncline.rl.value_types import Options
+
 _CLASSES = {"gcs": "GcsFileSystem", "s3": "S3FileSystem", "abs": "AzureFileSystem"}
 
 
-def named_filesystem(given: Any, arguments: dict[str, Any]) -> Any:
+def named_filesystem(given: object, arguments: Options) -> Any:
     """Return the filesystem with a name, such as "s3"; return filesystems and None unchanged.
 
     Raises:

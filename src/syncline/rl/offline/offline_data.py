@@ -9,6 +9,7 @@ from typing import Any
 from syncline import data
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree
+from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.offline.filesystems import named_filesystem
 from syncline.rl.offline.prelearner import OfflinePreLearner, nested
 from syncline.rl.value_types import Batch, StateDict
@@ -28,14 +29,14 @@ class OfflineData:
         config: The algorithm's options.
     """
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: AlgorithmConfig) -> None:
         self.config = config
         self.data = self._mapped(self._read())
         """The dataset of steps."""
         self._iterator = self.data.iterator()
         self._batch_size = 0
         self._loop: Any = None
-        self._batches: Iterator[dict[str, Any]] = iter(())
+        self._batches: Iterator[Batch] = iter(())
 
     def sample(self, num_samples: int) -> dict[str, Tree]:
         """Return the columns of the next `num_samples` steps, or fewer at the end of a pass.
@@ -110,7 +111,7 @@ class OfflineData:
         made = self.finished(mapped)
         return made.materialize() if config.materialize_mapped_data else made
 
-    def finished(self, steps: Any) -> Any:
+    def finished(self, steps: object) -> Any:
         """Add the columns that can only be computed from whole episodes to the dataset of steps.
 
         Subclasses may override it. By default it adds none.

@@ -12,6 +12,7 @@ import numpy as np
 from syncline.rl import array_msgpack
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree, map_tree
+from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.episodes.single_agent_episode import SingleAgentEpisode
 
 EPISODE = "item"
@@ -26,7 +27,7 @@ class OfflinePreLearner:
         config: The algorithm's options.
     """
 
-    def __init__(self, *, config: Any, **_: object) -> None:
+    def __init__(self, *, config: AlgorithmConfig, **_: object) -> None:
         self.config = config
 
     def __call__(self, batch: Rows) -> Rows:

@@ -22,7 +22,7 @@ from syncline.rl.episodes.single_agent_episode import SingleAgentEpisode
 from syncline.rl.offline.filesystems import named_filesystem
 from syncline.rl.offline.prelearner import EPISODE, flattened, steps_of
 from syncline.rl.runners.actions import actions_for_env
-from syncline.rl.value_types import Env
+from syncline.rl.value_types import Batch, Env
 
 
 class EpisodeRecorder:
@@ -91,7 +91,7 @@ class EpisodeRecorder:
         self._rows, self._size = [], 0
 
 
-def _dataset(rows: list[dict[str, Any]]) -> Any:
+def _dataset(rows: list[Batch]) -> Any:
     if EPISODE in rows[0]:
         return data.from_arrow(pa.table({EPISODE: [row[EPISODE] for row in rows]}))
     return data.from_items(rows, override_num_blocks=1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from syncline.rl.value_types import Options
+
 MODEL_DEFAULTS: dict[str, Any] = {
     "fcnet_hiddens": [256, 256],
     "fcnet_activation": "tanh",
@@ -65,9 +67,9 @@ _IMAGES = frozenset({"framestack", "dim", "grayscale", "zero_mean"})
 """Options for preprocessing Atari games, which environments read."""
 
 
-def converted(model: Mapping[str, Any]) -> dict[str, Any]:
+def converted(model: Mapping[str, object]) -> Options:
     """Convert network options from older releases to current ones."""
-    made: dict[str, Any] = {}
+    made: Options = {}
     for name, value in model.items():
         if name in _UNUSED or name in _IMAGES or name == "lstm_use_prev_action_reward":
             continue

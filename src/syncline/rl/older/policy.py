@@ -18,6 +18,7 @@ from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree, leaves, map_tree, stack_trees
 from syncline.rl.modules.rl_module import RLModule
 from syncline.rl.modules.torch.export import export_module
+from syncline.rl.value_types import Batch, CheckedSpace
 
 
 class Policy:
@@ -30,10 +31,7 @@ class Policy:
     """
 
     def __init__(
-        self,
-        acting: Acting,
-        config: Any,
-        learn: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None,
+        self, acting: Acting, config: Any, learn: Callable[[Mapping[str, Any]], Batch] | None = None
     ) -> None:
         self._acting = acting
         self.config = config
@@ -45,12 +43,12 @@ class Policy:
         return getattr(self._acting.module, "model_v2", self._acting.module)
 
     @property
-    def observation_space(self) -> Any:
+    def observation_space(self) -> CheckedSpace:
         """Space of the module's observations."""
         return self._acting.module.observation_space
 
     @property
-    def action_space(self) -> Any:
+    def action_space(self) -> CheckedSpace:
         """Space of the actions."""
         return self._acting.module.action_space
 
@@ -76,9 +74,9 @@ class Policy:
     def compute_single_action(
         self,
         obs: Tree = None,
-        state: Sequence[Any] | None = None,
+        state: Sequence[object] | None = None,
         *,
-        input_dict: Mapping[str, Any] | None = None,
+        input_dict: Mapping[str, object] | None = None,
         explore: bool | None = None,
         **_: object,
     ) -> tuple[Tree, list[np.ndarray], dict[str, Any]]:
@@ -93,7 +91,7 @@ class Policy:
 
     def compute_actions(
         self,
-        obs_batch: Any,
+        obs_batch: object,
         state_batches: Sequence[Any] | None = None,
         *_: object,
         explore: bool | None = None,
@@ -116,8 +114,8 @@ class Policy:
         return stack_trees(np.stack, actions), stacked, outputs
 
     def compute_actions_from_input_dict(
-        self, input_dict: Mapping[str, Any], explore: bool | None = None, **_: object
-    ) -> tuple[Tree, list[np.ndarray], dict[str, Any]]:
+        self, input_dict: Mapping[str, object], explore: bool | None = None, **_: object
+    ) -> tuple[Tree, list[np.ndarray], Batch]:
         """Same as `compute_actions`, with states in the entries `state_in_0` and so on."""
         states = [input_dict[name] for name in sorted(input_dict) if name.startswith("state_in_")]
         return self.compute_actions(input_dict[Columns.OBS], states or None, explore=explore)
@@ -127,7 +125,7 @@ class Policy:
 
     # -- learning and weights
 
-    def learn_on_batch(self, samples: Mapping[str, Any]) -> dict[str, Any]:
+    def learn_on_batch(self, samples: Mapping[str, object]) -> Batch:
         """Update the module once on a batch of rows; return the metrics.
 
         Raises:

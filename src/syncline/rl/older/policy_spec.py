@@ -6,6 +6,8 @@ import copy
 from dataclasses import dataclass
 from typing import Any
 
+from syncline.rl.value_types import CheckedSpace, SpacePair
+
 
 @dataclass
 class PolicySpec:
@@ -13,22 +15,22 @@ class PolicySpec:
 
     policy_class: Any = None
     """Has no effect: the algorithm decides."""
-    observation_space: Any = None
+    observation_space: CheckedSpace = None
     """Space of the observations."""
-    action_space: Any = None
+    action_space: CheckedSpace = None
     """Space of the actions."""
     config: Any = None
     """Options that differ from the algorithm's."""
 
 
-def options_of(declared: Any) -> dict[str, Any]:
+def options_of(declared: object) -> dict[str, Any]:
     """Return the options of a policy given as `PolicySpec`, tuple of four, or None."""
     if isinstance(declared, tuple) and len(declared) >= 4:
         return dict(declared[3] or {})
     return dict(getattr(declared, "config", None) or {})
 
 
-def with_spaces(declared: Any, spaces: tuple[Any, Any] | None) -> Any:
+def with_spaces(declared: Any, spaces: SpacePair | None) -> Any:
     """Fill in the missing spaces of a policy specification."""
     if spaces is None:
         return declared

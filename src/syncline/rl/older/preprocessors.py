@@ -9,7 +9,8 @@ import gymnasium as gym
 import numpy as np
 
 from syncline.rl.connectors.to_module.preprocessors import SingleAgentObservationPreprocessor
-from syncline.rl.value_types import Space, Tree
+from syncline.rl.episodes.episode_type import EpisodeType
+from syncline.rl.value_types import CheckedSpace, Options, Space, Tree
 
 
 class Preprocessor:
@@ -20,17 +21,17 @@ class Preprocessor:
         options: Options of the network.
     """
 
-    def __init__(self, obs_space: Space, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, obs_space: Space, options: Mapping[str, object] | None = None) -> None:
         self._obs_space = obs_space
         self._options = dict(options or {})
         self.shape = tuple(self._init_shape(obs_space, self._options))
         self._size = int(np.prod(self.shape))
 
-    def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
+    def _init_shape(self, obs_space: Space, options: Options) -> tuple[int, ...]:
         """Return the shape of the results."""
         raise NotImplementedError
 
-    def transform(self, observation: Tree) -> Any:
+    def transform(self, observation: Tree) -> Tree:
         """Return the array for an observation."""
         raise NotImplementedError
 
@@ -42,7 +43,7 @@ class Preprocessor:
     @property
     def observation_space(self) -> Space:
         """Space of the results."""
-        space: Any = gym.spaces.Box(-np.inf, np.inf, self.shape, np.float32)
+        space: CheckedSpace = gym.spaces.Box(-np.inf, np.inf, self.shape, np.float32)
         if isinstance(self, (DictFlatteningPreprocessor, OneHotPreprocessor)):
             space.original_space = self._obs_space
         return space  # type: ignore[no-any-return]
@@ -51,10 +52,10 @@ class Preprocessor:
 class NoPreprocessor(Preprocessor):
     """Returns observations unchanged."""
 
-    def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
+    def _init_shape(self, obs_space: CheckedSpace, options: Options) -> tuple[int, ...]:
         return tuple(obs_space.shape)
 
-    def transform(self, observation: Tree) -> Any:
+    def transform(self, observation: Tree) -> Tree:
         """Return the observation."""
         return observation
 
@@ -67,7 +68,7 @@ class NoPreprocessor(Preprocessor):
 class OneHotPreprocessor(Preprocessor):
     """Encodes integers as one-hot vectors."""
 
-    def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
+    def _init_shape(self, obs_space: Space, options: Options) -> tuple[int, ...]:
         return (int(gym.spaces.flatdim(obs_space)),)
 
     def transform(self, observation: Tree) -> np.ndarray:
@@ -104,11 +105,11 @@ class PreprocessorConnector(SingleAgentObservationPreprocessor):
 
     def __init__(
         self,
-        input_observation_space: Any = None,
-        input_action_space: Any = None,
+        input_observation_space: CheckedSpace = None,
+        input_action_space: Space | None = None,
         *,
         preprocessor_class: type[Any],
-        options: Mapping[str, Any] | None = None,
+        options: Mapping[str, object] | None = None,
         **kwargs: object,
     ) -> None:
         self._class = preprocessor_class
@@ -124,6 +125,6 @@ class PreprocessorConnector(SingleAgentObservationPreprocessor):
         self._made = self._class(input_observation_space, self._options)
         return self._made.observation_space
 
-    def preprocess(self, observation: Tree, episode: Any) -> Any:
+    def preprocess(self, observation: Tree, episode: EpisodeType) -> Tree:
         """Return the preprocessed observation."""
         return np.asarray(self._made.transform(observation), np.float32)

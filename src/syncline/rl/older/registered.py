@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from syncline.rl.value_types import Options
 from syncline.suggestions import did_you_mean
 from syncline.tune.registry import register_part, registered_parts
 
@@ -15,12 +16,12 @@ Kind = Literal["custom_model", "custom_action_dist", "custom_preprocessor"]
 KINDS: tuple[Kind, ...] = ("custom_model", "custom_action_dist", "custom_preprocessor")
 
 
-def register(kind: Kind, name: str, cls: type[Any]) -> None:
+def register(kind: Kind, name: str, cls: type[object]) -> None:
     """Register a class under a name."""
     register_part(kind, name, cls)
 
 
-def resolve(kind: Kind, given: Any) -> Any:
+def resolve(kind: Kind, given: object) -> Any:
     """Return the class registered under a name; return a class unchanged.
 
     Raises:
@@ -38,7 +39,7 @@ def resolve(kind: Kind, given: Any) -> Any:
     return known[given]
 
 
-def resolved(model_config: dict[str, Any]) -> dict[str, Any]:
+def resolved(model_config: Options) -> dict[str, Any]:
     """Replace registered names in network options with their classes."""
     made = dict(model_config)
     for kind in KINDS:

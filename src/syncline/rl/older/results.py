@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from syncline.rl.value_types import OptionMapping, Results
+
 RETURNS = {
     "episode_reward_mean": "episode_return_mean",
     "episode_reward_max": "episode_return_max",
@@ -16,7 +18,7 @@ RETURNS = {
 """Keys of older releases, and their keys under "env_runners"."""
 
 
-def older_results(result: Mapping[str, Any]) -> dict[str, Any]:
+def older_results(result: OptionMapping) -> Results:
     """Return the result of an iteration under the keys of older releases."""
     found = sampler_results(result.get("env_runners", {}))
     steps = int(result.get("num_env_steps_sampled_lifetime", 0))
@@ -50,7 +52,7 @@ def older_results(result: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
-def sampler_results(sampled: Mapping[str, Any]) -> dict[str, Any]:
+def sampler_results(sampled: OptionMapping) -> Results:
     """Return the results of samples under the keys of older releases."""
     made: dict[str, Any] = {
         older: sampled[name] for older, name in RETURNS.items() if name in sampled
@@ -70,7 +72,7 @@ def sampler_results(sampled: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
-def _with_older_names(stats: Mapping[str, Any]) -> dict[str, Any]:
+def _with_older_names(stats: Mapping[str, object]) -> dict[str, Any]:
     renamed = {
         "mean_kl_loss": "kl",
         "curr_kl_coeff": "cur_kl_coeff",

@@ -169,7 +169,7 @@ class SampleBatch(dict[str, Any]):
         )
 
     @staticmethod
-    def concat_samples(samples: Sequence[Any]) -> Any:
+    def concat_samples(samples: Sequence[object]) -> Any:
         """Concatenate batches."""
         return concat_samples(samples)
 
@@ -225,7 +225,7 @@ class MultiAgentBatch:
         return MultiAgentBatch(batches, env_steps)
 
     @staticmethod
-    def concat_samples(samples: Sequence[Any]) -> Any:
+    def concat_samples(samples: Sequence[object]) -> Any:
         """Concatenate batches."""
         return concat_samples(samples)
 

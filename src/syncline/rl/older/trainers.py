@@ -13,6 +13,7 @@ from syncline.rl.algorithms.sac import SAC
 from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.config.older import OLDER_NAMES, RENAMED
 from syncline.rl.older.model_config import MODEL_DEFAULTS
+from syncline.rl.value_types import Options
 from syncline.tune.registry import get_trainable_cls
 
 _PRESENT = {RENAMED[name]: name for name in sorted(OLDER_NAMES, reverse=True)}
@@ -27,10 +28,10 @@ _PREFERRED = {
 }
 
 
-def default_config(algorithm: type[Algorithm]) -> dict[str, Any]:
+def default_config(algorithm: type[Algorithm]) -> Options:
     """Return the options of an algorithm as a dictionary with names from older releases."""
     given = algorithm.get_default_config().to_dict()
-    made: dict[str, Any] = {}
+    made: Options = {}
     for name, value in given.items():
         if name.startswith(("_", "callbacks_on_")):
             continue
@@ -43,12 +44,12 @@ def default_config(algorithm: type[Algorithm]) -> dict[str, Any]:
     return made
 
 
-def with_common_config(extra_config: Mapping[str, Any]) -> dict[str, Any]:
+def with_common_config(extra_config: Mapping[str, object]) -> Options:
     """Return the options of all algorithms, updated with the given ones; merge dictionaries."""
     return merged(COMMON_CONFIG, extra_config)
 
 
-def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+def merged(one: Mapping[str, object], other: Mapping[str, object]) -> dict[str, Any]:
     """Return a copy of `one` updated with `other`; nested dictionaries are merged."""
     made = copy.deepcopy(dict(one))
     for name, value in other.items():
@@ -73,14 +74,14 @@ def get_agent_class(alg: str) -> type[Algorithm]:
 def build_trainer(
     *,
     name: str,
-    default_config: Mapping[str, Any] | None = None,
-    default_policy: Any = None,
+    default_config: Mapping[str, object] | None = None,
+    default_policy: object = None,
     validate_config: Callable[[Any], None] | None = None,
-    get_policy_class: Any = None,
+    get_policy_class: object = None,
     before_init: Callable[[Any], None] | None = None,
     after_init: Callable[[Any], None] | None = None,
     mixins: Any = None,
-    execution_plan: Any = None,
+    execution_plan: object = None,
     **_: object,
 ) -> type[Algorithm]:
     """Return a trainer class: PPO with different defaults and hooks around its construction.
@@ -121,7 +122,7 @@ def build_trainer(
         made.algo_class = cls
         return made.update_from_dict(default_config or {})
 
-    def setup(self: Algorithm, config: dict[str, Any]) -> None:
+    def setup(self: Algorithm, config: Options) -> None:
         if before_init is not None:
             before_init(self)
         if validate_config is not None:

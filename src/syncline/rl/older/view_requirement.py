@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from syncline.rl.value_types import CheckedSpace
+
 
 @dataclass
 class ViewRequirement:
@@ -12,7 +14,7 @@ class ViewRequirement:
 
     data_col: str | None = None
     """Source column; None for the column with the same name."""
-    space: Any = None
+    space: CheckedSpace = None
     """Space of the values."""
     shift: Any = 0
     """Time shift in steps: -1 for the previous step, "-3:-1" for the last three."""

@@ -7,8 +7,6 @@ runners instead of dropping the oldest batch.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from syncline.rl.value_types import StateDict
@@ -63,7 +61,7 @@ class BatchBuffer:
             "random": None if random is None else random.bit_generator.state,
         }
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state: StateDict) -> None:
         """Restore the state that `get_state` returned."""
         self._left = dict(state["left"])
         if self._random is not None and state["random"] is not None:

@@ -6,7 +6,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from syncline.rl.learners.group import LearnerGroup
 from syncline.rl.plans.asynchronous import AsyncPlan
@@ -179,7 +178,7 @@ class AsyncDriver:
             "instructions": [each for each in self._instructions if not isinstance(each, Sample)],
         }
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state: StateDict) -> None:
         """Restore the state that `get_state` returned."""
         self.plan.set_state(state["plan"])
         self._fragments = dict(state["fragments"])
@@ -188,5 +187,5 @@ class AsyncDriver:
         self._joined = set()
 
 
-def _nothing(runner: Any) -> None:
+def _nothing(runner: object) -> None:
     """Do nothing."""

@@ -24,6 +24,7 @@ from typing import Any
 
 from syncline import settings
 from syncline.optional import deferred
+from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.metrics.names import (
     ENV_RUNNER_RESULTS,
     EPISODE_LEN_MEAN,
@@ -33,6 +34,7 @@ from syncline.rl.metrics.names import (
 )
 from syncline.rl.records.time_split import STEPS_PER_S, TIME_SPLIT, RunnerSeconds
 from syncline.rl.runners.sample import EpisodeResult, Sample
+from syncline.rl.value_types import Results
 from syncline.runs.rotating_lines import RotatingLines
 from syncline.runs.run_directory import RunDirectory, RunKind
 from syncline.runs.run_record import RunRecord
@@ -75,7 +77,7 @@ def run_name(algorithm: str, env: str, clock: Callable[[], float] = time.time) -
     return f"{algorithm}_{safe}_{stamp}_{secrets.token_hex(2)}"
 
 
-def flat_metrics(result: Metrics) -> dict[str, Any]:
+def flat_metrics(result: Metrics) -> Results:
     """Return the numbers of a result under flat names (`env_runners/episode_return_mean`)."""
     flat = metric_values.flatten(
         {name: value for name, value in result.items() if name not in _CONSTANT}
@@ -84,7 +86,7 @@ def flat_metrics(result: Metrics) -> dict[str, Any]:
     return {**first, **flat}
 
 
-def recorder_of(config: Any, algorithm: str) -> AlgorithmRecorder | None:
+def recorder_of(config: AlgorithmConfig, algorithm: str) -> AlgorithmRecorder | None:
     """Return the recorder of an algorithm; None if disabled by its configuration or by
     `SYNCLINE_RL_RECORD=0`.
 
@@ -109,7 +111,7 @@ def recorder_of(config: Any, algorithm: str) -> AlgorithmRecorder | None:
     return AlgorithmRecorder(name=name, config=description, storage_path=storage or None)
 
 
-def _env_name(config: Any) -> str:
+def _env_name(config: AlgorithmConfig) -> str:
     if config.env is None:
         return "offline"
     if isinstance(config.env, str):
@@ -131,7 +133,7 @@ class AlgorithmRecorder:
         self,
         *,
         name: str,
-        config: Mapping[str, Any],
+        config: Mapping[str, object],
         storage_path: str | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -179,7 +181,7 @@ class AlgorithmRecorder:
         self._directory.write_run(self.name, self._config, kind=KIND)
         self._directory.event("started", continued=continued)
 
-    def event(self, event: str, **fields: Any) -> None:
+    def event(self, event: str, **fields: object) -> None:
         """Append an event."""
         self.begin()
         self._write(lambda: self._directory.event(event, **fields))

@@ -18,7 +18,7 @@ from syncline.rl.envs.env_context import EnvContext
 from syncline.rl.envs.registry import resolve_env
 from syncline.rl.metrics.names import NUM_ENV_STEPS_SAMPLED_LIFETIME
 from syncline.rl.runners.sample import EpisodeResult
-from syncline.rl.value_types import Env
+from syncline.rl.value_types import AlgorithmType, Env, EnvRunnerType
 
 FPS = 30.0
 """Default frames per second."""
@@ -62,7 +62,7 @@ class _Camera:
         _set_render_mode(env)
         reset, step = env.reset, env.step
 
-        def reset_with_frame(*args: Any, **kwargs: Any) -> Any:
+        def reset_with_frame(*args: object, **kwargs: object) -> Any:
             made = reset(*args, **kwargs)
             self.episodes.append([])
             self._take(env, name)
@@ -88,7 +88,7 @@ class _Camera:
 
 
 def play_episodes(
-    algorithm: Any,
+    algorithm: AlgorithmType,
     count: int = 1,
     *,
     explore: bool | None = None,
@@ -185,7 +185,9 @@ def _write_gif(path: str, frames: Sequence[Frame], fps: float) -> None:
     )
 
 
-def save_video(algorithm: Any, directory: str, *, keep: int = KEPT) -> tuple[str, EpisodeResult]:
+def save_video(
+    algorithm: AlgorithmType, directory: str, *, keep: int = KEPT
+) -> tuple[str, EpisodeResult]:
     """Play an episode and write its video to `directory`; return the file name and the result.
 
     Args:
@@ -219,7 +221,7 @@ def best_format() -> str:
     return ".mp4"
 
 
-def _copy_connectors(algorithm: Any, runner: Any) -> None:
+def _copy_connectors(algorithm: AlgorithmType, runner: EnvRunnerType) -> None:
     """Copy the connectors' state, such as means of observations, to the runner."""
     if not hasattr(runner, "get_connector_state") or runner.get_connector_state() is None:
         return

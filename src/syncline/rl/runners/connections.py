@@ -22,7 +22,7 @@ from syncline.rl.metrics.names import (
     COMPONENT_MODULE_TO_ENV_CONNECTOR,
 )
 from syncline.rl.modules.rl_module import RLModule
-from syncline.rl.value_types import Space
+from syncline.rl.value_types import AgentDict, ModuleType, Space
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -90,7 +90,7 @@ class Connections:
         return bool(self._to_module or self._to_env)
 
     def observe(
-        self, module: Any, episodes: list[SingleAgentEpisode], *, explore: bool
+        self, module: ModuleType, episodes: list[SingleAgentEpisode], *, explore: bool
     ) -> list[Tree]:
         """Return the newest observation of each episode, transformed for the module."""
         batch = ConnectorPipelineV2(connectors=self._to_module)(
@@ -109,7 +109,7 @@ class Connections:
 
     def act(
         self,
-        module: Any,
+        module: ModuleType,
         episodes: list[SingleAgentEpisode],
         columns: dict[str, Tree],
         *,
@@ -175,8 +175,8 @@ class MultiAgentConnections(Connections):
     """Connectors of a runner with several agents; batches contain the items of all agents."""
 
     def observe_agents(
-        self, module: Any, episodes: list[MultiAgentEpisode], *, explore: bool
-    ) -> list[dict[Any, Tree]]:
+        self, module: ModuleType, episodes: list[MultiAgentEpisode], *, explore: bool
+    ) -> list[AgentDict[Tree]]:
         """Return the newest observations of each episode by agent, transformed for the modules."""
         shared: dict[str, Any] = {}
         batch = ConnectorPipelineV2(connectors=self._to_module)(
@@ -187,7 +187,7 @@ class MultiAgentConnections(Connections):
             shared_data=shared,
             metrics=self._metrics,
         )
-        found: list[dict[Any, Tree]] = []
+        found: list[AgentDict[Tree]] = []
         for episode in episodes:
             singles = ConnectorV2.single_agent_episode_iterator([episode])
             found.append(
@@ -202,10 +202,10 @@ class MultiAgentConnections(Connections):
         self,
         module: RLModule,
         episodes: dict[int, MultiAgentEpisode],
-        columns: dict[int, dict[Any, dict[str, Tree]]],
+        columns: dict[int, AgentDict[dict[str, Tree]]],
         *,
         explore: bool,
-    ) -> dict[int, dict[Any, dict[str, Tree]]]:
+    ) -> dict[int, AgentDict[dict[str, Tree]]]:
         """Return the modules' outputs by environment and agent, after the connectors to
         the environments.
         """
@@ -229,7 +229,7 @@ class MultiAgentConnections(Connections):
             shared_data={},
             metrics=self._metrics,
         )
-        made: dict[int, dict[Any, dict[str, Tree]]] = {place: {} for place in columns}
+        made: dict[int, AgentDict[dict[str, Tree]]] = {place: {} for place in columns}
         for (place, agent), single in singles.items():
             key = batch_key(single)
             made[place][agent] = {
@@ -255,7 +255,7 @@ def _observation(batch: Batch, single: SingleAgentEpisode, memorized: Any) -> Tr
     return single.get_observations(-1)
 
 
-def _item(values: Any, episode: SingleAgentEpisode, place: int) -> Any:
+def _item(values: object, episode: SingleAgentEpisode, place: int) -> Tree:
     """Return the item of an episode: by its key, or by its position in a batch."""
     if isinstance(values, dict) and batch_key(episode) in values:
         return values[batch_key(episode)][-1]

@@ -13,6 +13,7 @@ from syncline.rl.metrics.metrics_logger import MetricsLogger
 from syncline.rl.runners.episode_tracker import EpisodeHooks
 from syncline.rl.runners.sample import Sample
 from syncline.rl.runners.sampling_results import log_samples
+from syncline.rl.value_types import Options
 
 
 class EpisodeSampling:
@@ -64,7 +65,7 @@ class EpisodeSampling:
                 length = self.config.get_rollout_fragment_length(self.worker_index)
                 num_timesteps = length * self.num_envs
         tracker.begin_collecting()
-        how: dict[str, Any] = {"explore": explore, "random_actions": random_actions}
+        how: Options = {"explore": explore, "random_actions": random_actions}
         if num_episodes is not None:
             sample = self.sample_episodes(num_episodes, **how)
             episodes = tracker.collected_by_share(num_episodes, self.num_envs)

@@ -19,7 +19,7 @@ from syncline.rl.episodes.episode_type import EpisodeType
 from syncline.rl.episodes.single_agent_episode import SingleAgentEpisode
 from syncline.rl.metrics.metrics_logger import MetricsLogger
 from syncline.rl.runners.connections import Connections
-from syncline.rl.value_types import Info
+from syncline.rl.value_types import EnvRunnerType, Episode, Episodes, Info, StateDict
 
 
 class EpisodeHooks:
@@ -31,25 +31,27 @@ class EpisodeHooks:
         metrics: Logger of the callbacks.
     """
 
-    def __init__(self, runner: Any, callbacks: CallbackList, metrics: MetricsLogger) -> None:
+    def __init__(
+        self, runner: EnvRunnerType, callbacks: CallbackList, metrics: MetricsLogger
+    ) -> None:
         self._runner = runner
         self._callbacks = callbacks
         self._metrics = metrics
         self.explore = True
         """Value of `explore` that is passed to connectors."""
-        self.finished: list[Any] = []
+        self.finished: Episodes = []
         """Episodes finished since the last call of `sample()`."""
         self._places: list[int] = []
         """Environments of these episodes."""
-        self._chunks: dict[int, list[Any]] = {}
+        self._chunks: dict[int, Episodes] = {}
         """Parts of current episodes that `sample()` has returned, by environment."""
         self._collected: _Collected | None = None
 
-    def _present(self) -> dict[int, Any]:
+    def _present(self) -> dict[int, Episode]:
         """Return the current episodes by environment."""
         raise NotImplementedError
 
-    def _replace(self, place: int, episode: Any) -> None:
+    def _replace(self, place: int, episode: EpisodeType) -> None:
         """Replace a current episode."""
         raise NotImplementedError
 
@@ -77,7 +79,7 @@ class EpisodeHooks:
         self.finished.append(episode)
         self._places.append(place)
 
-    def _log_custom_metrics(self, episode: Any) -> None:
+    def _log_custom_metrics(self, episode: Episode) -> None:
         """Log the `custom_metrics` that callbacks from older releases have stored."""
         window = self._runner.config.metrics_num_episodes_for_smoothing
         for name, value in episode.custom_data.get("custom_metrics", {}).items():
@@ -104,7 +106,7 @@ class EpisodeHooks:
         """Start collecting episodes for the next call of `sample()`."""
         self._collected = _Collected(samples=[], ended=[])
 
-    def collected_by_share(self, count: int, num_envs: int) -> list[Any]:
+    def collected_by_share(self, count: int, num_envs: int) -> Episodes:
         """Return `count` finished episodes, the same number of every environment."""
         made, self._collected = self._collected, None
         assert made is not None
@@ -119,7 +121,7 @@ class EpisodeHooks:
         others |= {id(each) for each in made.samples if not each.is_done}
         return [each for each in made.samples if id(each) not in others]
 
-    def collected_with_parts(self, lookback: int) -> list[Any]:
+    def collected_with_parts(self, lookback: int) -> list[Tree]:
         """Return the finished episodes and the parts of current ones; start new parts with the
         given number of lookback steps.
         """
@@ -136,9 +138,9 @@ class EpisodeHooks:
 class _Collected:
     """Episodes returned by one call of `sample()`."""
 
-    samples: list[Any]
+    samples: Episodes
     """Episodes passed to hooks, which may have changed them."""
-    ended: list[tuple[int, Any]]
+    ended: list[tuple[int, Episode]]
     """Environment and episode, in the order in which the episodes ended."""
 
 
@@ -156,7 +158,7 @@ class EpisodeTracker(EpisodeHooks):
 
     def __init__(
         self,
-        runner: Any,
+        runner: EnvRunnerType,
         callbacks: CallbackList,
         metrics: MetricsLogger,
         connections: Connections | None = None,
@@ -167,7 +169,7 @@ class EpisodeTracker(EpisodeHooks):
         self.ended: dict[int, SingleAgentEpisode] = {}
         """Episodes finished in the last step, by environment."""
 
-    def begin(self, obs: Tree, infos: dict[str, Any]) -> Tree:
+    def begin(self, obs: Tree, infos: Info) -> Tree:
         """Begin an episode in every environment; return the observations for the module."""
         per_env = infos_per_env(infos, self._runner.num_envs)
         self.episodes, self._chunks = [], {}
@@ -192,7 +194,7 @@ class EpisodeTracker(EpisodeHooks):
         rewards: Tree,
         terminated: Any,
         truncated: Any,
-        infos: dict[str, Any],
+        infos: Info,
     ) -> Tree:
         """Add a step to every episode; begin new episodes in environments whose episode ended.
 
@@ -225,10 +227,10 @@ class EpisodeTracker(EpisodeHooks):
                 self.episodes[place] = self._new(place, row(obs, place), per_env[place])
         return self._observed(obs)
 
-    def _present(self) -> dict[int, Any]:
+    def _present(self) -> dict[int, Episode]:
         return dict(enumerate(self.episodes))
 
-    def _replace(self, place: int, episode: Any) -> None:
+    def _replace(self, place: int, episode: Episode) -> None:
         self.episodes[place] = episode
 
     def _observed(self, obs: Tree) -> Tree:
@@ -240,10 +242,10 @@ class EpisodeTracker(EpisodeHooks):
     def _observe(self, connections: Connections, episodes: list[SingleAgentEpisode]) -> list[Tree]:
         return connections.observe(self._runner.module, episodes, explore=self.explore)
 
-    def get_state(self) -> list[dict[str, Any]]:
+    def get_state(self) -> list[StateDict]:
         """Return the states of the current episodes."""
         return [episode.get_state() for episode in self.episodes]
 
-    def set_state(self, states: list[dict[str, Any]]) -> None:
+    def set_state(self, states: list[StateDict]) -> None:
         """Continue episodes."""
         self.episodes = [SingleAgentEpisode.from_state(state) for state in states]

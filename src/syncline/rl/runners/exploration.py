@@ -7,20 +7,21 @@ built into algorithms and are converted to their options (`config/exploration_op
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Literal
 
 import gymnasium as gym
 import numpy as np
 
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import first_leaf
+from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.config.exploration_options import exploration_type
 from syncline.rl.config.schedule import Schedule
 from syncline.rl.modules.acting import ActingPolicy
-from syncline.rl.value_types import StateDict, Tree
+from syncline.rl.value_types import Batch, ModuleType, Options, StateDict, Tree
 
 
-def exploring(module: Any, config: Any) -> ActingPolicy:
+def exploring(module: ModuleType, config: AlgorithmConfig) -> ActingPolicy:
     """Return the acting policy of a module with the configured exploration.
 
     Raises:
@@ -62,7 +63,7 @@ class NoiseOnActions:
     noise_kind: Literal["uniform", "normal"] = "normal"
 
     def __init__(
-        self, acting: ActingPolicy, config: dict[str, Any], size: int, *, correlated: bool
+        self, acting: ActingPolicy, config: Options, size: int, *, correlated: bool
     ) -> None:
         self._acting = acting
         self._correlated = correlated
@@ -83,8 +84,8 @@ class NoiseOnActions:
         self._step = step
 
     def act(
-        self, obs: Tree, noise: np.ndarray, explore: bool, state: Any = None
-    ) -> tuple[dict[str, Any], Any]:
+        self, obs: Tree, noise: np.ndarray, explore: bool, state: Tree = None
+    ) -> tuple[Batch, Tree]:
         """Return actions with noise while exploring."""
         count = len(first_leaf(obs))
         silent = np.zeros((count, self._acting.noise_size))
@@ -112,7 +113,7 @@ class NoiseOnActions:
         """Return the state of the process."""
         return {"process": self._process, "step": self._step}
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state: StateDict) -> None:
         """Restore the state that `get_state` returned."""
         self._process, self._step = state["process"], state["step"]
 

@@ -24,7 +24,7 @@ from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.envs.checks import mismatch
 from syncline.rl.envs.external.message_server import Address, MessageServer
 from syncline.rl.envs.external.policy_server_input import PolicyServerInput
-from syncline.rl.envs.external.rllink import RLlink
+from syncline.rl.envs.external.rllink import Message, RLlink
 from syncline.rl.episodes.single_agent_episode import SingleAgentEpisode
 from syncline.rl.metrics.names import DEFAULT_MODULE_ID
 from syncline.rl.modules.rl_module import MultiRLModule, RLModule
@@ -33,7 +33,7 @@ from syncline.rl.runners.exploration import exploring
 from syncline.rl.runners.noise import generator, seed_or_random
 from syncline.rl.runners.sample import EpisodeResult, Sample, SampleTimes
 from syncline.rl.runners.trajectory import Trajectory, fragment_of
-from syncline.rl.value_types import Space
+from syncline.rl.value_types import Space, SpacePair
 
 logger = logging.getLogger("syncline")
 
@@ -96,7 +96,7 @@ class ExternalEnvRunner:
             self._thread.connect(SimulatorPeer(self))
             self._thread.start()
 
-    def _spaces(self) -> tuple[Any, Any]:
+    def _spaces(self) -> SpacePair:
         spaces = self.config.observation_space, self.config.action_space
         if self._thread is not None:
             env = self._thread
@@ -322,7 +322,7 @@ class SimulatorPeer:
         self._runner = runner
         self._episodes: dict[str, _Episode] = {}
 
-    def answer(self, kind: RLlink, message: dict[str, Any]) -> dict[str, Any] | None:
+    def answer(self, kind: RLlink, message: Message) -> Message | None:
         """Return the answer to a message.
 
         Raises:
@@ -346,7 +346,7 @@ class SimulatorPeer:
             return {"type": RLlink.SET_CONFIG.name, "config": cloudpickle.dumps(sent)}
         return {"type": kind.name, **self._of_episode(kind, message)}
 
-    def _of_episode(self, kind: RLlink, message: dict[str, Any]) -> dict[str, Any]:
+    def _of_episode(self, kind: RLlink, message: Message) -> Message:
         episode_id = message["episode_id"]
         if kind is RLlink.START_EPISODE:
             self.start(episode_id, message.get("training_enabled", True))
@@ -451,5 +451,5 @@ def _check(config: AlgorithmConfig) -> None:
         )
 
 
-def _first(tree: Tree) -> Any:
+def _first(tree: Tree) -> Tree:
     return map_tree(lambda leaf: leaf[0], tree)

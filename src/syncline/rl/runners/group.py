@@ -26,11 +26,11 @@ from syncline.rl.runners.remote_env_runner import RemoteEnvRunner
 from syncline.rl.runners.runner_handle import SAMPLES_PER_STATE, Call, RunnerHandle
 from syncline.rl.runners.sample import Sample
 from syncline.rl.runners.threads import limited_threads
-from syncline.rl.value_types import Space, StateDict
+from syncline.rl.value_types import EnvRunnerType, Options, Space, StateDict
 
 logger = logging.getLogger("syncline")
 
-Calls = dict[int, tuple[str, tuple[Any, ...]]]
+Calls = dict[int, tuple[str, tuple[object, ...]]]
 """Method and arguments by index of the runner."""
 SamplesAhead = dict[int, Call]
 """Sample requests by index of the runner."""
@@ -314,9 +314,9 @@ class EnvRunnerGroup:
 
     def foreach_env_runner(
         self,
-        func: Callable[[Any], Any] | str,
+        func: Callable[[EnvRunnerType], Any] | str,
         *,
-        kwargs: dict[str, Any] | None = None,
+        kwargs: Options | None = None,
         local_env_runner: bool = True,
         remote_worker_ids: Sequence[int] | None = None,
         timeout_seconds: float | None = None,
@@ -344,18 +344,18 @@ class EnvRunnerGroup:
         }
         return results + self._receive(sent, timeout_seconds)
 
-    def foreach_env(self, func: Callable[[Any], Any]) -> list[list[Any]]:
+    def foreach_env(self, func: Callable[[EnvRunnerType], Any]) -> list[list[Any]]:
         """Call `func(env)` for every environment; return the results by runner."""
         return self.foreach_env_runner(lambda runner: [func(each) for each in runner.envs])
 
-    def get_states(self) -> dict[int, dict[str, Any]]:
+    def get_states(self) -> dict[int, StateDict]:
         """Return the states of all runners by index."""
         if not self._remotes:
             return {0: self._local.get_state()}
         calls: Calls = dict.fromkeys(self._remotes, ("get_state", ()))
         return dict(zip(self._remotes, self._gather(calls), strict=True))
 
-    def set_states(self, states: dict[int, dict[str, Any]]) -> bool:
+    def set_states(self, states: dict[int, StateDict]) -> bool:
         """Set the states of the runners; return False if environments began new episodes."""
         indices = list(self._remotes) or [0]
         if sorted(states) != sorted(indices):
@@ -508,5 +508,5 @@ class EnvRunnerHangs(RayActorError):
     """Raised if an env runner took no step for longer than its limit and was killed."""
 
 
-def _method(name: str, kwargs: dict[str, Any]) -> Callable[[Any], Any]:
+def _method(name: str, kwargs: Options) -> Callable[[EnvRunnerType], Any]:
     return lambda runner: getattr(runner, name)(**kwargs)

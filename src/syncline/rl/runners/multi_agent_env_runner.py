@@ -44,7 +44,7 @@ from syncline.rl.runners.noise import generator, seed_or_random
 from syncline.rl.runners.sample import EpisodeResult, Sample, SampleTimes
 from syncline.rl.runners.single_agent_env_runner import set_step
 from syncline.rl.runners.trajectory import Trajectory, fragment_of
-from syncline.rl.value_types import AgentID
+from syncline.rl.value_types import AgentDict, AgentID, CustomData, Episode, Space, SpacePair
 from syncline.suggestions import did_you_mean
 
 ALL = "__all__"
@@ -112,7 +112,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
         ]
         self._agents = list(self.envs[0].possible_agents)
         self._state: list[_EnvState] = []
-        self._trajectories: dict[tuple[int, Any, str], Trajectory] = {}
+        self._trajectories: dict[tuple[int, AgentID, str], Trajectory] = {}
         self.env = MultiAgentEnvs(self.envs)
         self._connect()
         self.callbacks.call(
@@ -165,11 +165,11 @@ class MultiAgentEnvRunner(EpisodeSampling):
                 self.reset()
         return self._tracker
 
-    def get_spaces(self) -> dict[str, tuple[Any, Any]]:
+    def get_spaces(self) -> dict[str, SpacePair]:
         """Return observation and action space by module id, from the agents mapped to it."""
         env = self.envs[0]
-        found: dict[str, tuple[Any, Any]] = {}
-        episode: Any = EpisodeSoFar(id_="spaces")
+        found: dict[str, SpacePair] = {}
+        episode: Episode = EpisodeSoFar(id_="spaces")
         if self._tracker is not None:
             episode = self._tracker.new("spaces")
         for agent in env.possible_agents:
@@ -184,7 +184,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
                 )
         return found
 
-    def _observation_space(self, agent: AgentID) -> Any:
+    def _observation_space(self, agent: AgentID) -> Space:
         """Return the space of an agent's observations after the connectors."""
         if self._connections is None:
             return self.envs[0].get_observation_space(agent)
@@ -198,7 +198,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
             )
         return space[agent]
 
-    def _module_id(self, agent: Any, episode: Any) -> str:
+    def _module_id(self, agent: AgentID, episode: Episode) -> str:
         module_id = self.config.policy_mapping_fn(agent, episode)
         if module_id not in self.config.policies:
             raise KeyError(
@@ -374,7 +374,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
         times.total_s = clock() - began
         return self._hand_over(taken, times, shares, first_episodes)
 
-    def _act(self, explore: bool, random_actions: bool) -> list[dict[Any, Tree]]:
+    def _act(self, explore: bool, random_actions: bool) -> list[AgentDict[Tree]]:
         """Return the actions of all agents with an observation, by environment."""
         waiting: dict[str, list[Trajectory]] = {}
         noise: dict[str, list[np.ndarray]] = {}
@@ -395,7 +395,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
             )
             for module_id, trajectories in waiting.items()
         }
-        actions: list[dict[Any, Tree]] = [{} for _ in self._state]
+        actions: list[AgentDict[Tree]] = [{} for _ in self._state]
         for_env: dict[str, list[Trajectory]] = waiting
         if self._connections is not None and self._tracker is not None:
             self._connect_actions(self._connections, self._tracker, explore)
@@ -454,7 +454,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
             for _, each in state.acting:
                 each.columns = changed[state.place][each.agent]
 
-    def _step(self, actions: list[dict[Any, Tree]]) -> None:
+    def _step(self, actions: list[AgentDict[Tree]]) -> None:
         """Take a step in every environment."""
         results = [self.envs[state.place].step(actions[state.place]) for state in self._state]
         observed = [result[0] for result in results]
@@ -470,7 +470,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
             self._record(state, actions[state.place], obs, result)
 
     def _record(
-        self, state: _EnvState, actions: dict[Any, Tree], obs: dict[Any, Tree], result: Any
+        self, state: _EnvState, actions: AgentDict[Tree], obs: AgentDict[Tree], result: Any
     ) -> None:
         """Add the results of a step to the trajectories."""
         _, rewards, terminateds, truncateds, _ = result
@@ -519,7 +519,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
             f"`terminateds[{agent!r}]`."
         )
 
-    def _observe(self, state: _EnvState, obs: dict[Any, Tree]) -> None:
+    def _observe(self, state: _EnvState, obs: AgentDict[Tree]) -> None:
         """Pass new observations to their agents, which act next."""
         state.acting = []
         for agent, each in obs.items():
@@ -548,7 +548,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
             self._trajectories[key] = Trajectory(number, state.place, agent)
         return module_id, self._trajectories[key]
 
-    def _mapped(self, state: _EnvState, agent: Any) -> str:
+    def _mapped(self, state: _EnvState, agent: AgentID) -> str:
         if self._tracker is not None:
             return self._tracker.episodes[state.place].module_for(agent)
         episode = EpisodeSoFar(
@@ -618,7 +618,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
                 trajectory.rows = [row for row in trajectory.rows if row.episode < last]
                 trajectory.obs = None
         fragments = {}
-        agent_steps: dict[Any, int] = {}
+        agent_steps: AgentDict[int] = {}
         for module_id, trajectories in self._by_module():
             fragments[module_id] = fragment_of(
                 trajectories,
@@ -753,16 +753,16 @@ class _EnvState:
         """Begin an episode."""
         self.began = now
         self.length = 0
-        self.modules: dict[Any, str] = {}
-        self.trajectories: dict[Any, tuple[str, Trajectory]] = {}
-        self.returns: dict[Any, float] = {}
-        self.agent_steps: dict[Any, int] = {}
-        self.early_rewards: dict[Any, float] = {}
-        self.finished: set[Any] = set()
-        self.custom_data: dict[Any, Any] = {}
+        self.modules: AgentDict[str] = {}
+        self.trajectories: AgentDict[tuple[str, Trajectory]] = {}
+        self.returns: AgentDict[float] = {}
+        self.agent_steps: AgentDict[int] = {}
+        self.early_rewards: AgentDict[float] = {}
+        self.finished: set[AgentID] = set()
+        self.custom_data: CustomData = {}
 
 
-def _took_for_env(trajectory: Trajectory, actions: list[dict[Any, Tree]]) -> bool:
+def _took_for_env(trajectory: Trajectory, actions: list[AgentDict[Tree]]) -> bool:
     """Pop the converted action for the environment; return False if it is missing."""
     columns = trajectory.columns or {}
     if Columns.ACTIONS_FOR_ENV not in columns:
@@ -787,7 +787,7 @@ def _step_of(state: _EnvState, result: Any) -> EnvStep:
     )
 
 
-def _row(tree: Tree, n: int) -> Any:
+def _row(tree: Tree, n: int) -> Tree:
     return map_tree(lambda leaf: leaf[n], tree)
 
 

@@ -20,19 +20,29 @@ from syncline.rl.episodes.multi_agent_getters import MultiAgentGetters
 from syncline.rl.metrics.metrics_logger import MetricsLogger
 from syncline.rl.runners.connections import MultiAgentConnections
 from syncline.rl.runners.episode_tracker import EpisodeHooks
+from syncline.rl.value_types import (
+    AgentDict,
+    AgentID,
+    AgentMapping,
+    CustomData,
+    EnvRunnerType,
+    Episode,
+    Info,
+    SpacePair,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EnvStep:
     """A step of one environment; dicts are by agent, without agents that ended earlier."""
 
-    columns: Mapping[Any, dict[str, Tree]]
+    columns: AgentMapping[dict[str, Tree]]
     """Outputs of the modules, including the actions, of the agents that acted."""
-    obs: Mapping[Any, Tree]
-    rewards: Mapping[Any, Any]
-    terminateds: Mapping[Any, bool]
-    truncateds: Mapping[Any, bool]
-    infos: Mapping[Any, Any]
+    obs: AgentMapping[Tree]
+    rewards: AgentMapping[Tree]
+    terminateds: AgentMapping[bool]
+    truncateds: AgentMapping[bool]
+    infos: AgentMapping[Info]
 
 
 class MultiAgentEnvs:
@@ -71,13 +81,13 @@ class MultiAgentEpisodeTracker(EpisodeHooks):
 
     def __init__(
         self,
-        runner: Any,
+        runner: EnvRunnerType,
         callbacks: CallbackList,
         metrics: MetricsLogger,
         connections: MultiAgentConnections | None,
         *,
-        spaces: tuple[Any, Any],
-        map_to_module: Callable[[Any, Any], str],
+        spaces: SpacePair,
+        map_to_module: Callable[[AgentID, Episode], str],
     ) -> None:
         super().__init__(runner, callbacks, metrics)
         self._connections = connections
@@ -103,15 +113,15 @@ class MultiAgentEpisodeTracker(EpisodeHooks):
         )
 
     def begin(
-        self, place: int, obs: Mapping[Any, Tree], infos: Mapping[Any, Any]
-    ) -> dict[Any, Tree]:
+        self, place: int, obs: AgentMapping[Tree], infos: AgentMapping[Tree]
+    ) -> AgentDict[Tree]:
         """Add the reset of an environment; return the observations for the modules."""
         episode = self.episodes[place]
         episode.add_env_reset(observations=obs, infos=infos)
         self._call("on_episode_start", place, episode)
         return self._observed({place: obs})[place]
 
-    def step(self, steps: Mapping[int, EnvStep]) -> dict[int, dict[Any, Tree]]:
+    def step(self, steps: Mapping[int, EnvStep]) -> dict[int, AgentDict[Tree]]:
         """Add a step to the episode of each environment; return the observations for the modules by
         environment and agent, including last observations.
         """
@@ -136,13 +146,13 @@ class MultiAgentEpisodeTracker(EpisodeHooks):
                 self._end(place, episode)
         return observed
 
-    def _present(self) -> dict[int, Any]:
+    def _present(self) -> dict[int, Episode]:
         return dict(self.episodes)
 
-    def _replace(self, place: int, episode: Any) -> None:
+    def _replace(self, place: int, episode: Episode) -> None:
         self.episodes[place] = episode
 
-    def _observed(self, obs: Mapping[int, Mapping[Any, Tree]]) -> dict[int, dict[Any, Tree]]:
+    def _observed(self, obs: Mapping[int, AgentMapping[Tree]]) -> dict[int, AgentDict[Tree]]:
         """Return the newest observations after the connectors."""
         if self._connections is None:
             return {place: dict(each) for place, each in obs.items()}
@@ -186,9 +196,9 @@ class EpisodeSoFar:
         *,
         id_: str,
         env_t: int = 0,
-        modules: Mapping[Any, str] | None = None,
-        custom_data: dict[Any, Any] | None = None,
-        module_for: Callable[[Any], str] | None = None,
+        modules: AgentMapping[str] | None = None,
+        custom_data: CustomData | None = None,
+        module_for: Callable[[AgentID], str] | None = None,
     ) -> None:
         self.id_ = self.episode_id = id_
         self.env_t = env_t
@@ -216,13 +226,13 @@ FREE = {*vars(EpisodeSoFar(id_="", module_for=str))}
 """Attributes of an episode that `EpisodeSoFar` has."""
 
 
-def reads_episodes(function: Callable[..., Any]) -> bool:
+def reads_episodes(function: Callable[..., object]) -> bool:
     """Return True if the code of a function uses attributes that need complete episodes."""
     known = {*dir(MultiAgentEpisode), *MultiAgentGetters.__annotations__} - FREE
     return any(name in known for name in _names_in(function) if not name.startswith("_"))
 
 
-def _names_in(function: Any) -> Iterator[str]:
+def _names_in(function: object) -> Iterator[str]:
     """Yield the names of attributes and globals in the code of a function."""
     while isinstance(function, functools.partial):
         function = function.func

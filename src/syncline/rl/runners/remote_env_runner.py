@@ -15,7 +15,7 @@ from syncline.rl.config.module_change import ModuleChange
 from syncline.rl.runners.sample import Sample
 from syncline.rl.runners.shared_memory import NO_PROGRESS, MemoryAddress, SampleWriter
 from syncline.rl.runners.threads import limited_threads
-from syncline.rl.value_types import Space, StateDict, Tree
+from syncline.rl.value_types import Options, Space, StateDict, Tree
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ class RemoteEnvRunner:
         self,
         method: str,
         amount: int,
-        options: dict[str, Any],
+        options: Options,
         slot: int | None = None,
         with_state: bool = False,
     ) -> Tree:
@@ -80,7 +80,7 @@ class RemoteEnvRunner:
             with_state: Also return the pickled state after the sample; "" if environments cannot
                 not continue from it.
         """
-        sample: Any = self._sample(method, amount, options)
+        sample: object = self._sample(method, amount, options)
         if slot is not None:
             sample = self._writer.write(sample, slot)
         return (sample, self._pickled_state()) if with_state else sample
@@ -125,7 +125,7 @@ class RemoteEnvRunner:
         self._runner.stop()
 
 
-def _is_missing(env_state: Any) -> bool:
+def _is_missing(env_state: object) -> bool:
     """Return True if the state of an environment could not be saved; states of multi-agent
     environments include the last observations.
     """

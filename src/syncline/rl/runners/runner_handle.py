@@ -36,7 +36,7 @@ class Call:
     """An unanswered call of a runner."""
 
     method: str
-    args: tuple[Any, ...]
+    args: tuple[object, ...]
     ref: Any = None
     slot: int | None = None
     is_fragment: bool = False
@@ -77,10 +77,10 @@ class RunnerHandle:
         self._pending: deque[Call] = deque()
         self.arrived: deque[Sample] = deque()
         """Samples of `request` that arrived while another call was received."""
-        self._log: list[tuple[str, tuple[Any, ...]]] = []
+        self._log: list[tuple[str, tuple[object, ...]]] = []
         self._state: bytes | None = None
-        self._weights: list[tuple[Any, ...]] = []
-        self._changes: list[tuple[Any, ...]] = []
+        self._weights: list[tuple[object, ...]] = []
+        self._changes: list[tuple[object, ...]] = []
         self._is_exact = True
         self._samples_logged = 0
         self._connect()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from syncline.rl.columns.fragment import Fragment
+from syncline.rl.value_types import AgentDict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,11 +19,11 @@ class EpisodeResult:
     length: int
     """Number of environment steps."""
     duration_s: float
-    agent_returns: dict[Any, float] = field(default_factory=dict)
+    agent_returns: AgentDict[float] = field(default_factory=dict)
     """Returns by agent; empty with one agent."""
     module_returns: dict[str, float] = field(default_factory=dict)
     """Mean returns over the agents of each module; empty with one agent."""
-    agent_steps: dict[Any, int] = field(default_factory=dict)
+    agent_steps: AgentDict[int] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True)
@@ -44,7 +45,7 @@ class Sample:
     episodes: list[EpisodeResult]
     """Finished episodes."""
     env_steps: int
-    agent_steps: dict[Any, int] = field(default_factory=dict)
+    agent_steps: AgentDict[int] = field(default_factory=dict)
     """Number of steps by agent; empty with one agent."""
     module_steps: dict[str, int] = field(default_factory=dict)
     times: SampleTimes = field(default_factory=SampleTimes)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from syncline.rl.metrics.metrics_logger import MetricsLogger
 from syncline.rl.metrics.names import (
@@ -79,7 +78,7 @@ def log_samples(
 
 
 def _count(
-    metrics: MetricsLogger, key: tuple[Any, ...], lifetime: tuple[Any, ...], count: int
+    metrics: MetricsLogger, key: tuple[object, ...], lifetime: tuple[object, ...], count: int
 ) -> None:
     metrics.log_value(key, count, reduce="sum")
     metrics.log_value(lifetime, count, reduce="lifetime_sum")

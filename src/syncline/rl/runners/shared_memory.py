@@ -73,7 +73,7 @@ class SampleWriter:
         """Address of the step counter for other processes; None without shared memory."""
         return None if self._progress is None else self._progress.address
 
-    def write(self, sample: Any, slot: int) -> Any:
+    def write(self, sample: object, slot: int) -> Any:
         """Move the arrays of a sample to a slot; return the sample unchanged if it has parts that
         only a custom pickler supports.
         """

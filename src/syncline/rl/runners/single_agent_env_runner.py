@@ -34,7 +34,7 @@ from syncline.rl.runners.episode_tracker import EpisodeTracker
 from syncline.rl.runners.exploration import NoiseOnActions, exploring
 from syncline.rl.runners.noise import EnvNoise, seed_or_random
 from syncline.rl.runners.sample import EpisodeResult, Sample, SampleTimes
-from syncline.rl.value_types import Space
+from syncline.rl.value_types import Info, Space
 
 
 class SingleAgentEnvRunner(EpisodeSampling):
@@ -338,7 +338,7 @@ class SingleAgentEnvRunner(EpisodeSampling):
     def _end_episodes(
         self,
         rollout: _Rollout,
-        infos: dict[str, Any],
+        infos: Info,
         done: np.ndarray,
         shares: np.ndarray | None,
         now: float,
@@ -450,7 +450,7 @@ class SingleAgentEnvRunner(EpisodeSampling):
         self.env.close()
 
 
-def set_step(acting: Any, step: int) -> None:
+def set_step(acting: object, step: int) -> None:
     """Update the exploration schedule of a policy with the number of sampled steps."""
     if hasattr(acting, "set_step"):
         acting.set_step(step)

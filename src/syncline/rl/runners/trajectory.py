@@ -173,14 +173,14 @@ def _states(trajectories: Sequence[Trajectory], length: int, every: int) -> Tree
     )
 
 
-def _fill(n: int) -> Any:
+def _fill(n: int) -> Tree:
     def fill(target: np.ndarray, values: np.ndarray) -> None:
         target[: len(values), n] = values
 
     return fill
 
 
-def _zeros(shape: tuple[int, int], like: Any) -> np.ndarray:
+def _zeros(shape: tuple[int, int], like: object) -> np.ndarray:
     like = np.asarray(like)
     dtype = np.float32 if like.dtype == np.float64 else like.dtype
     return np.zeros((*shape, *like.shape), dtype)

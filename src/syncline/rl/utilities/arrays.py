@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from syncline.rl.columns.trees import Tree, map_tree
+from syncline.rl.value_types import CheckedSpace
 
 SMALL_NUMBER = 1e-6
 LARGE_INTEGER = 100_000_000
@@ -25,7 +26,7 @@ def convert_to_numpy(x: Tree, reduce_type: bool = True, reduce_floats: bool = Tr
         reduce_floats: If False, keep the dtype of floats.
     """
 
-    def convert(leaf: Tree) -> Any:
+    def convert(leaf: Tree) -> Tree:
         array = leaf.detach().cpu().numpy() if hasattr(leaf, "detach") else np.asarray(leaf)
         if not reduce_type:
             return array
@@ -88,7 +89,7 @@ def l2_loss(x: Tree) -> np.ndarray:
     return np.asarray(np.sum(np.square(x)) / 2.0)
 
 
-def fc(x: Tree, weights: Any, biases: Any = None, framework: str | None = None) -> np.ndarray:
+def fc(x: Tree, weights: object, biases: object = None, framework: str | None = None) -> np.ndarray:
     """Return the output of a fully connected layer; torch weights are [out, in]."""
     matrix = convert_to_numpy(weights, reduce_type=False)
     matrix = matrix.T if framework == "torch" else matrix
@@ -98,7 +99,10 @@ def fc(x: Tree, weights: Any, biases: Any = None, framework: str | None = None) 
 
 
 def flatten_inputs_to_1d_tensor(
-    inputs: Tree, spaces_struct: Any = None, time_axis: bool = False, batch_axis: bool = True
+    inputs: Tree,
+    spaces_struct: CheckedSpace = None,
+    time_axis: bool = False,
+    batch_axis: bool = True,
 ) -> np.ndarray:
     """Flatten nested values to vectors; with spaces, Discrete parts become one-hot.
 
@@ -112,7 +116,7 @@ def flatten_inputs_to_1d_tensor(
     return np.concatenate(_vectors(inputs, spaces_struct, front), -1).astype(np.float32)
 
 
-def _vectors(value: Any, space: Any, front: int) -> list[np.ndarray]:
+def _vectors(value: Any, space: CheckedSpace, front: int) -> list[np.ndarray]:
     if isinstance(space, (gym.spaces.Dict, gym.spaces.Tuple)):
         space = space.spaces
     if isinstance(value, dict):
@@ -128,7 +132,7 @@ def _vectors(value: Any, space: Any, front: int) -> list[np.ndarray]:
     return [array.reshape(*array.shape[:front], -1)]
 
 
-def explained_variance(y: Any, pred: Any) -> float:
+def explained_variance(y: object, pred: object) -> float:
     """Return 1 - Var(y - pred) / Var(y), at least -1."""
     variance = np.var(np.asarray(y))
     return float(max(-1.0, 1.0 - np.var(np.asarray(y) - np.asarray(pred)) / max(variance, 1e-8)))

@@ -12,6 +12,7 @@ from syncline import tune
 from syncline.rl.algorithm.algorithm import Algorithm
 from syncline.rl.columns.trees import Tree
 from syncline.rl.utilities.arrays import convert_to_numpy
+from syncline.rl.value_types import ModuleType, Results
 
 
 def check(
@@ -57,7 +58,7 @@ def check_compute_single_action(algorithm: Algorithm, **_: object) -> None:
     """Assert that `compute_single_action` returns actions in the space, with and without
     exploration.
     """
-    module: Any = algorithm.get_module()
+    module: ModuleType = algorithm.get_module()
     space = algorithm.connectors.env_to_module.input_observation_space
     for explore in (True, False):
         state = algorithm.get_policy().get_initial_state() or None
@@ -104,7 +105,7 @@ def add_rllib_example_script_args(
 
 
 def run_rllib_example_script_experiment(
-    base_config: Any,
+    base_config: object,
     args: argparse.Namespace | None = None,
     *,
     stop: dict[str, Any] | None = None,
@@ -167,17 +168,17 @@ def _train_alone(config: Any, stop: Mapping[str, float]) -> dict[str, Any]:
     algo = config.build_algo()
     try:
         while True:
-            result: dict[str, Any] = algo.train()
+            result: Results = algo.train()
             if any(_at(result, name) >= least for name, least in stop.items()):
                 return result
     finally:
         algo.stop()
 
 
-def _at(result: Mapping[str, Any], path: str) -> Any:
+def _at(result: Mapping[str, object], path: str) -> Any:
     if path in result:
         return result[path]
-    found: Any = result
+    found: object = result
     for key in path.split("/"):
         found = found.get(key, {}) if isinstance(found, Mapping) else {}
     return found if isinstance(found, (int, float)) else float("-inf")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from syncline.rl.columns.names import Columns
@@ -11,7 +9,7 @@ from syncline.rl.connectors.to_learner.train_columns import AddOneTsToEpisodesAn
 from syncline.rl.older.sample_batch import SampleBatch
 from syncline.rl.returns.gae import gae
 from syncline.rl.returns.n_step import discounted_returns
-from syncline.rl.value_types import Tree
+from syncline.rl.value_types import Episodes, Tree
 
 
 class Postprocessing:
@@ -68,7 +66,7 @@ def compute_advantages(
     return rollout
 
 
-def add_one_ts_to_episodes_and_truncate(episodes: list[Any]) -> list[int]:
+def add_one_ts_to_episodes_and_truncate(episodes: Episodes) -> list[int]:
     """Add a step to each episode like `AddOneTsToEpisodesAndTruncate`; return the previous
     lengths.
     """

@@ -10,7 +10,7 @@ import numpy as np
 
 from syncline.rl.columns.trees import Tree, first_leaf, leaves, map_tree, stack_trees
 from syncline.rl.runners.actions import actions_for_env, actions_from_env
-from syncline.rl.value_types import Space
+from syncline.rl.value_types import CheckedSpace, Space
 
 
 class Simplex(gym.Space[np.ndarray]):
@@ -42,7 +42,7 @@ class Simplex(gym.Space[np.ndarray]):
         return array.shape == self.shape and bool(close) and bool((array >= 0).all())
 
 
-def unsquash_action(action: Tree, action_space_struct: Any) -> Tree:
+def unsquash_action(action: Tree, action_space_struct: CheckedSpace) -> Tree:
     """Scale actions from [-1, 1] to the bounds of a space."""
     return _apply(action, action_space_struct, normalize=True, clip=False)
 
@@ -52,7 +52,7 @@ def clip_action(action: Tree, action_space: Space) -> Tree:
     return _apply(action, action_space, normalize=False, clip=True)
 
 
-def normalize_action(action: Tree, action_space_struct: Any) -> Any:
+def normalize_action(action: Tree, action_space_struct: object) -> Tree:
     """Scale an action of a Box to [-1, 1]."""
     function = actions_from_env(as_space(action_space_struct), normalize=True)
     return action if function is None else function(action)[0]
@@ -99,7 +99,7 @@ def get_original_space(space: Space) -> Space:
     return original
 
 
-def flatten_to_single_ndarray(input_: Any) -> np.ndarray:
+def flatten_to_single_ndarray(input_: object) -> np.ndarray:
     """Flatten nested arrays to one vector."""
     if not isinstance(input_, (list, tuple, dict)):
         return np.asarray(input_)

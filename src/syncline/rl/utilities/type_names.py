@@ -5,6 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any
 
+from syncline.rl.value_types import (
+    AgentDict,
+    Batch,
+    Env,
+    EnvConfig,
+    Episode,
+    Info,
+    Network,
+    Options,
+    Results,
+    Tree,
+)
 from syncline.rl.value_types import StateDict as StateDict
 
 AgentID = Hashable
@@ -12,26 +24,26 @@ EpisodeID = str
 PolicyID = str
 ModuleID = str
 EnvID = int | str
-EnvType = Any
-EnvObsType = Any
-EnvActionType = Any
-EnvInfoDict = dict[str, Any]
-EnvConfigDict = dict[str, Any]
+EnvType = Env
+EnvObsType = Tree
+EnvActionType = Tree
+EnvInfoDict = Info
+EnvConfigDict = EnvConfig
 EnvCreator = Callable[..., Any]
-MultiAgentDict = dict[Any, Any]
-MultiEnvDict = dict[Any, dict[Any, Any]]
-EpisodeType = Any
-SampleBatchType = Any
-TensorType = Any
-TensorStructType = Any
+MultiAgentDict = AgentDict[Tree]
+MultiEnvDict = dict[EnvID, AgentDict[Tree]]
+EpisodeType = Episode
+SampleBatchType = Batch
+TensorType = Tree
+TensorStructType = Tree
 SpaceStruct = Any
-ResultDict = dict[str, Any]
-ModelConfigDict = dict[str, Any]
-AlgorithmConfigDict = dict[str, Any]
-PartialAlgorithmConfigDict = dict[str, Any]
-ModelWeights = dict[str, Any]
-ModelGradients = Any
-GradInfoDict = dict[str, Any]
+ResultDict = Results
+ModelConfigDict = Options
+AlgorithmConfigDict = Options
+PartialAlgorithmConfigDict = Options
+ModelWeights = StateDict
+ModelGradients = Tree
+GradInfoDict = Results
 LearningRateOrSchedule = float | list[list[float]]
 ConvFilterSpec = list[Any]
 DeviceType = Any
@@ -39,17 +51,17 @@ LocalOptimizer = Any
 Optimizer = Any
 Param = Any
 ParamDict = dict[Any, Any]
-ParamList = list[Any]
+ParamList = list[Tree]
 ParamRef = Any
-NamedParamDict = dict[str, Any]
-LossTensorDict = dict[str, Any]
+NamedParamDict = Batch
+LossTensorDict = Batch
 RLModuleSpecType = Any
 AgentToModuleMappingFn = Callable[..., str]
 ShouldModuleBeUpdatedFn = Callable[..., bool]
-PolicyState = dict[str, Any]
+PolicyState = StateDict
 FileType = Any
 FromConfigSpec = Any
-NetworkType = Any
-UniqueId = Any
-ViewRequirementsDict = dict[str, Any]
+NetworkType = Network
+UniqueId = Hashable
+ViewRequirementsDict = Options
 EpisodeIDs = list[str]

@@ -15,6 +15,7 @@ from syncline.rl.config.schedule import Schedule
 from syncline.rl.config.section import NotProvided
 from syncline.rl.modules.rl_module import RLModuleSpec
 from syncline.rl.modules.torch.actor_critic import DefaultPPOTorchRLModule
+from syncline.rl.value_types import OptionSchedule
 
 ConfigT = TypeVar("ConfigT", bound="A2CConfig")
 
@@ -26,7 +27,7 @@ class A2CConfig(AlgorithmConfig):
     use_gae: bool = True
     lambda_: float = 1.0
     vf_loss_coeff: float = 0.5
-    entropy_coeff: Any = 0.01
+    entropy_coeff: OptionSchedule = 0.01
     microbatch_size: int | None = None
 
     def __init__(self, algo_class: type | None = None) -> None:
@@ -45,7 +46,7 @@ class A2CConfig(AlgorithmConfig):
         use_gae: bool = NotProvided,
         lambda_: float = NotProvided,
         vf_loss_coeff: float = NotProvided,
-        entropy_coeff: Any = NotProvided,
+        entropy_coeff: OptionSchedule = NotProvided,
         microbatch_size: int | None = NotProvided,
         **kwargs: Any,
     ) -> ConfigT:

@@ -33,6 +33,7 @@ from syncline.rl.learners.group import fragments_of
 from syncline.rl.metrics.names import DEFAULT_MODULE_ID
 from syncline.rl.modules.rl_module import RLModuleSpec
 from syncline.rl.runners.sample import Sample
+from syncline.rl.value_types import OptionMapping, Options, Selection
 from syncline.suggestions import did_you_mean
 
 ConfigT = TypeVar("ConfigT", bound="AlphaZeroConfig")
@@ -41,7 +42,7 @@ ConfigT = TypeVar("ConfigT", bound="AlphaZeroConfig")
 class AlphaZeroConfig(AlgorithmConfig):
     """Options of AlphaZero."""
 
-    mcts_config: dict[str, Any] = {
+    mcts_config: Options = {
         "puct_coefficient": 1.0,
         "num_simulations": 30,
         "temperature": 1.5,
@@ -50,14 +51,14 @@ class AlphaZeroConfig(AlgorithmConfig):
         "argmax_tree_policy": False,
         "add_dirichlet_noise": True,
     }
-    ranked_rewards: dict[str, Any] = {
+    ranked_rewards: Options = {
         "enable": True,
         "percentile": 75,
         "buffer_max_length": 1000,
         "initialize_buffer": True,
         "num_init_rewards": 100,
     }
-    replay_buffer_config: dict[str, Any] = {"type": "EpisodeReplayBuffer", "capacity": 1000}
+    replay_buffer_config: Options = {"type": "EpisodeReplayBuffer", "capacity": 1000}
     num_steps_sampled_before_learning_starts: int = 1000
     vf_loss_coeff: float = 1.0
     store_buffer_in_checkpoints: bool = True
@@ -78,9 +79,9 @@ class AlphaZeroConfig(AlgorithmConfig):
     def training(
         self: ConfigT,
         *,
-        mcts_config: Mapping[str, Any] = NotProvided,
-        ranked_rewards: Mapping[str, Any] = NotProvided,
-        replay_buffer_config: Mapping[str, Any] = NotProvided,
+        mcts_config: Mapping[str, object] = NotProvided,
+        ranked_rewards: Mapping[str, object] = NotProvided,
+        replay_buffer_config: Mapping[str, object] = NotProvided,
         num_steps_sampled_before_learning_starts: int = NotProvided,
         vf_loss_coeff: float = NotProvided,
         store_buffer_in_checkpoints: bool = NotProvided,
@@ -109,7 +110,7 @@ class AlphaZeroConfig(AlgorithmConfig):
                 given[name] = {**getattr(self, name), **given[name]}
         return self._set(given)
 
-    def update_from_dict(self: ConfigT, config_dict: Mapping[str, Any]) -> ConfigT:
+    def update_from_dict(self: ConfigT, config_dict: OptionMapping) -> ConfigT:
         """Set options from a dictionary; nested dictionaries are merged."""
         for key in ("mcts_config", "ranked_rewards", "replay_buffer_config"):
             if isinstance(config_dict.get(key), Mapping):
@@ -243,7 +244,10 @@ class AlphaZero(Algorithm):
         return self._player
 
     def search_policies(
-        self, states: Sequence[Any], observations: Sequence[Any], players: Sequence[Any] = ()
+        self,
+        states: Sequence[object],
+        observations: Sequence[object],
+        players: Sequence[object] = (),
     ) -> np.ndarray:
         """Return the search policies [G, A] for positions, without noise.
 
@@ -264,9 +268,11 @@ class AlphaZero(Algorithm):
 
     # -- state
 
-    def get_state(self, *args: Any, **kwargs: Any) -> StateDict:
+    def get_state(
+        self, components: Selection = None, *, not_components: Selection = None, **kwargs: object
+    ) -> StateDict:
         """Return everything that the next iteration depends on."""
-        state = super().get_state(*args, **kwargs)
+        state = super().get_state(components, not_components=not_components, **kwargs)
         state["random"] = self._random.bit_generator.state
         state["ranked_rewards"] = self._ranked.get_state()
         if self.config.store_buffer_in_checkpoints:

@@ -23,7 +23,7 @@ from syncline.rl.metrics.names import DEFAULT_MODULE_ID
 from syncline.rl.modules.rl_module import MultiRLModule
 from syncline.rl.runners.noise import generator, seed_or_random
 from syncline.rl.runners.sample import EpisodeResult, Sample, SampleTimes
-from syncline.rl.value_types import Space, StateDict
+from syncline.rl.value_types import ModuleType, Space, StateDict
 
 MCTS_POLICIES = "mcts_policies"
 """Column of the search policies, [B, A]."""
@@ -68,7 +68,7 @@ class AlphaZeroEnvRunner:
         clock: Callable[[], float] = time.perf_counter,
         **_: object,
     ) -> None:
-        self.config: Any = config
+        self.config: AlgorithmConfig = config
         self.worker_index = worker_index
         self._clock = clock
         self.num_envs = config.num_envs_per_env_runner
@@ -79,7 +79,7 @@ class AlphaZeroEnvRunner:
         self.simulator = Simulator(maker.make(context), maker.name)
         self.weights_version = 0
         spec = config.get_multi_rl_module_spec(spaces=self.get_spaces(), inference_only=True)
-        self.module: Any = spec.build()
+        self.module: ModuleType = spec.build()
         self._games: list[_Game] = []
 
     @property
@@ -150,7 +150,7 @@ class AlphaZeroEnvRunner:
                 self._games[self._games.index(game)] = self._new(game.number, game.random)
         return self._hand_over(finished, threshold, self._clock() - began)
 
-    def sample_episodes(self, count: int, *, explore: bool | None = None, **_: Any) -> Sample:
+    def sample_episodes(self, count: int, *, explore: bool | None = None, **_: object) -> Sample:
         """Play `count` games; unless `explore`, without noise and with the most visited moves."""
         explore = self.config.explore if explore is None else explore
         began = self._clock()
@@ -253,7 +253,7 @@ class AlphaZeroEnvRunner:
             self.module[module_id].set_state(state)
         self.weights_version = version
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> StateDict:
         """Return the games in progress with their random states."""
         return {"games": copy.deepcopy(self._games)}
 

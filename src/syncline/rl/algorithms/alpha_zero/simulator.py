@@ -17,7 +17,7 @@ from gymnasium import spaces
 from syncline.rl.envs.env_errors import EnvError
 from syncline.rl.envs.env_state import get_env_state, set_env_state
 from syncline.rl.envs.multi_agent_env import ALL_AGENTS, MultiAgentEnv, all_agents
-from syncline.rl.value_types import Tree
+from syncline.rl.value_types import AgentDict, AgentID, Tree
 
 OBS, ACTION_MASK = "obs", "action_mask"
 """Keys of dict observations."""
@@ -29,18 +29,18 @@ ONLY_PLAYER = "player"
 class Position:
     """A state of a game with a player to move."""
 
-    state: Any
+    state: Tree
     """State of the environment; None if the game is over."""
-    obs: Any
+    obs: Tree
     """Observation of the player."""
     mask: np.ndarray
     """[A]: the actions that are allowed."""
-    player: Any
+    player: AgentID
     """Player to move."""
     reward: float = 0.0
     """Reward of the step to this position, for the player who took it."""
     is_over: bool = False
-    returns: dict[Any, float] = field(default_factory=dict)
+    returns: AgentDict[float] = field(default_factory=dict)
     """Sums of all rewards so far, by player."""
 
 
@@ -93,7 +93,7 @@ class Simulator:
         player = self._turn(obs)
         return self._position(obs[player], player, 0.0, False, {})
 
-    def load(self, state: Any, player: Any = ONLY_PLAYER, obs: Any = None) -> Position:
+    def load(self, state: Tree, player: object = ONLY_PLAYER, obs: Tree = None) -> Position:
         """Return a state of the environment as a position with the player's observation."""
         mask = self._mask(obs)
         return Position(state=state, obs=obs, mask=mask, player=player)
@@ -118,7 +118,7 @@ class Simulator:
         return self._position(obs.get(player, position.obs), player, reward, over, returns)
 
     def _position(
-        self, obs: Tree, player: Any, reward: float, over: bool, returns: dict[Any, float]
+        self, obs: Tree, player: object, reward: float, over: bool, returns: AgentDict[float]
     ) -> Position:
         return Position(
             state=None if over else self._get_state(),
@@ -136,7 +136,7 @@ class Simulator:
         mask: np.ndarray = np.asarray(obs[ACTION_MASK]) > 0
         return mask
 
-    def _turn(self, obs: dict[Any, Any]) -> Any:
+    def _turn(self, obs: AgentDict[Tree]) -> Any:
         if len(obs) != 1:
             raise EnvError(
                 f"AlphaZero plays turn-based games, but in {self._name} the agents {list(obs)} "
@@ -155,7 +155,7 @@ class Simulator:
             )
         return state
 
-    def _set_state(self, state: Any) -> None:
+    def _set_state(self, state: Tree) -> None:
         if not self._was_reset:  # some wrappers require a reset
             self.env.reset(seed=0)
             self._was_reset = True

@@ -15,6 +15,7 @@ import numpy as np
 from syncline.rl.algorithms.es.evolution import EvolutionAlgorithm, EvolutionConfig
 from syncline.rl.algorithms.es.torch.evolution_torch_learner import ARSTorchLearner
 from syncline.rl.config.section import NotProvided
+from syncline.rl.value_types import Options, Results
 
 ConfigT = TypeVar("ConfigT", bound="ARSConfig")
 
@@ -68,7 +69,7 @@ class ARSConfig(EvolutionConfig):
         return ARSTorchLearner
 
     @property
-    def _model_config_auto_includes(self) -> dict[str, Any]:
+    def _model_config_auto_includes(self) -> Options:
         return {**super()._model_config_auto_includes, "fcnet_hiddens": []}
 
 
@@ -80,7 +81,7 @@ class ARS(EvolutionAlgorithm):
         """Return the default options."""
         return ARSConfig()
 
-    def training_step(self) -> dict[str, Any]:
+    def training_step(self) -> Results:
         """Run mirrored episodes, keep the best directions, and take a step."""
         config = self.config
         pairs = self.run_pairs(config.num_rollouts)

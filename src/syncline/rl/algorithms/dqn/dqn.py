@@ -16,6 +16,7 @@ from syncline.rl.config.schedule import Schedule
 from syncline.rl.config.section import NotProvided, check_choice
 from syncline.rl.modules.rl_module import RLModuleSpec
 from syncline.rl.modules.torch.catalog import Catalog
+from syncline.rl.value_types import Options, OptionSchedule
 
 ConfigT = TypeVar("ConfigT", bound="DQNConfig")
 
@@ -23,7 +24,7 @@ ConfigT = TypeVar("ConfigT", bound="DQNConfig")
 class DQNConfig(OffPolicyConfig):
     """Options of DQN."""
 
-    epsilon: Any = [(0, 1.0), (10_000, 0.05)]
+    epsilon: OptionSchedule = [(0, 1.0), (10_000, 0.05)]
     double_q: bool = True
     dueling: bool = True
     noisy: bool = False
@@ -50,7 +51,7 @@ class DQNConfig(OffPolicyConfig):
     def training(
         self: ConfigT,
         *,
-        epsilon: Any = NotProvided,
+        epsilon: OptionSchedule = NotProvided,
         double_q: bool = NotProvided,
         dueling: bool = NotProvided,
         noisy: bool = NotProvided,
@@ -112,7 +113,7 @@ class DQNConfig(OffPolicyConfig):
         return DQNTorchLearner
 
     @property
-    def _model_config_auto_includes(self) -> dict[str, Any]:
+    def _model_config_auto_includes(self) -> Options:
         return {
             **super()._model_config_auto_includes,
             "double_q": self.double_q,

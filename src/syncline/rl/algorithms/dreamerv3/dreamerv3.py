@@ -22,6 +22,7 @@ from syncline.rl.config.learning import LearningRate
 from syncline.rl.config.section import NotProvided
 from syncline.rl.metrics.names import TIMERS
 from syncline.rl.modules.rl_module import RLModuleSpec
+from syncline.rl.value_types import Options, Selection
 
 ConfigT = TypeVar("ConfigT", bound="DreamerV3Config")
 
@@ -204,7 +205,7 @@ class DreamerV3Config(OffPolicyConfig):
         return DreamerV3TorchLearner
 
     @property
-    def _model_config_auto_includes(self) -> dict[str, Any]:
+    def _model_config_auto_includes(self) -> Options:
         return {
             **super()._model_config_auto_includes,
             "model_size": self.model_size,
@@ -286,9 +287,11 @@ class DreamerV3(OffPolicyAlgorithm):
         }
         self.learner_group.update_on_rows(drawn, timesteps=self.timesteps())
 
-    def get_state(self, *args: Any, **kwargs: Any) -> StateDict:
+    def get_state(
+        self, components: Selection = None, *, not_components: Selection = None, **kwargs: object
+    ) -> StateDict:
         """Return everything that the next iteration depends on."""
-        state = super().get_state(*args, **kwargs)
+        state = super().get_state(components, not_components=not_components, **kwargs)
         return {**state, "training_ratio": (self._replayed, self._sampled_since_start)}
 
     def set_state(self, state: StateDict) -> None:

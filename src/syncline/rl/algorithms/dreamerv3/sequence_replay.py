@@ -6,13 +6,12 @@ row of the next episode. As in the paper, a row has the reward of arriving at it
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from syncline.rl.buffers.replay_columns import ReplayColumns
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import map_tree
+from syncline.rl.value_types import Batch
 
 IS_FIRST = "is_first"
 IS_TERMINATED = "is_terminated"
@@ -42,7 +41,7 @@ class SequenceReplay(ReplayColumns):
         starts[used:] = 0
         return starts
 
-    def sample_sequences(self, num_sequences: int, length: int) -> dict[str, Any]:
+    def sample_sequences(self, num_sequences: int, length: int) -> Batch:
         """Draw sequences with replacement; return columns [B, T, …].
 
         `obs` and `actions` belong to the row; `rewards` and `is_terminated` belong to the previous

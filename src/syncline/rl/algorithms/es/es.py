@@ -16,6 +16,7 @@ import numpy as np
 from syncline.rl.algorithms.es.evolution import EvolutionAlgorithm, EvolutionConfig
 from syncline.rl.algorithms.es.torch.evolution_torch_learner import ESTorchLearner
 from syncline.rl.config.section import NotProvided
+from syncline.rl.value_types import Results
 
 ConfigT = TypeVar("ConfigT", bound="ESConfig")
 
@@ -73,7 +74,7 @@ class ES(EvolutionAlgorithm):
         """Return the default options."""
         return ESConfig()
 
-    def training_step(self) -> dict[str, Any]:
+    def training_step(self) -> Results:
         """Run mirrored episodes, rank their returns, and take a step."""
         config = self.config
         pairs = self.run_pairs(math.ceil(config.episodes_per_batch / 2))

@@ -22,6 +22,7 @@ from syncline.rl.modules.rl_module import RLModuleSpec
 from syncline.rl.modules.torch.catalog import Catalog
 from syncline.rl.runners.sample import EpisodeResult, Sample
 from syncline.rl.runners.sampling_results import log_samples
+from syncline.rl.value_types import EnvRunnerType, ModuleType, Selection
 
 ConfigT = TypeVar("ConfigT", bound="EvolutionConfig")
 
@@ -110,7 +111,7 @@ class EvolutionAlgorithm(Algorithm):
 
     def _build(self, config: AlgorithmConfig) -> None:
         super()._build(config)
-        module: Any = self.learner_group.local_modules[DEFAULT_MODULE_ID]
+        module: ModuleType = self.learner_group.local_modules[DEFAULT_MODULE_ID]
         self._num_weights = len(module.flat_weights())
         self._filter = RunningFilter(module.filter_mean.shape[0]) if module.filters else None
         self._rounds = 0
@@ -230,10 +231,12 @@ class EvolutionAlgorithm(Algorithm):
 
     # -- state
 
-    def get_state(self, *args: Any, **kwargs: Any) -> StateDict:
+    def get_state(
+        self, components: Selection = None, *, not_components: Selection = None, **kwargs: object
+    ) -> StateDict:
         """Return everything that the next iteration depends on."""
         return {
-            **super().get_state(*args, **kwargs),
+            **super().get_state(components, not_components=not_components, **kwargs),
             "evolution": {
                 "rounds": self._rounds,
                 "episodes_so_far": self._episodes_so_far,
@@ -322,6 +325,6 @@ def weighted_noise(
     return total
 
 
-def _run_share(runner: Any, table: Any, shares: dict[int, list[Job]]) -> list[Outcome]:
+def _run_share(runner: EnvRunnerType, table: Any, shares: dict[int, list[Job]]) -> list[Outcome]:
     found: list[Outcome] = runner.run_jobs(table, shares.get(runner.worker_index, []))
     return found

@@ -20,7 +20,7 @@ from syncline.core.refs import ObjectRef
 from syncline.rl.columns.trees import map_tree, stack_trees
 from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.runners.single_agent_env_runner import SingleAgentEnvRunner
-from syncline.rl.value_types import Tree
+from syncline.rl.value_types import ModuleType, Tree
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ class PopulationEnvRunner(SingleAgentEnvRunner):
             self._table = table if isinstance(table, np.ndarray) else api.get(table)
         if not jobs:
             return []
-        module: Any = self.module
+        module: ModuleType = self.module
         theta = module.flat_weights()
         waiting = deque(jobs)
         episodes = [
@@ -114,7 +114,7 @@ class PopulationEnvRunner(SingleAgentEnvRunner):
         perturbed: np.ndarray = theta + scale * noise
         return perturbed
 
-    def _with_noise(self, actions: np.ndarray, episodes: Sequence[_Episode]) -> Any:
+    def _with_noise(self, actions: np.ndarray, episodes: Sequence[_Episode]) -> Tree:
         """Return the actions for the environments."""
         deviation = self.config.action_noise_std
         if deviation and isinstance(self.action_space, spaces.Box):
@@ -124,7 +124,7 @@ class PopulationEnvRunner(SingleAgentEnvRunner):
             actions = self._to_env(actions)
         return actions.astype(self.action_space.dtype)
 
-    def _step(self, episodes: list[_Episode], actions: Any) -> list[int]:
+    def _step(self, episodes: list[_Episode], actions: Tree) -> list[int]:
         """Step all episodes; return the indices of the finished ones."""
         ended = []
         for index, episode in enumerate(episodes):

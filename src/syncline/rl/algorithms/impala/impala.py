@@ -24,6 +24,7 @@ from syncline.rl.plans.asynchronous import AsyncPlan
 from syncline.rl.plans.batch_buffer import BatchBuffer
 from syncline.rl.plans.driver import AsyncDriver
 from syncline.rl.runners.sample import Sample
+from syncline.rl.value_types import OptionSchedule, Selection
 
 ConfigT = TypeVar("ConfigT", bound="IMPALAConfig")
 
@@ -45,7 +46,7 @@ class IMPALAConfig(AlgorithmConfig):
     momentum: float = 0.0
     epsilon: float = 0.1
     vf_loss_coeff: float = 0.5
-    entropy_coeff: Any = 0.01
+    entropy_coeff: OptionSchedule = 0.01
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class=algo_class or IMPALA)
@@ -73,7 +74,7 @@ class IMPALAConfig(AlgorithmConfig):
         momentum: float = NotProvided,
         epsilon: float = NotProvided,
         vf_loss_coeff: float = NotProvided,
-        entropy_coeff: Any = NotProvided,
+        entropy_coeff: OptionSchedule = NotProvided,
         **kwargs: Any,
     ) -> ConfigT:
         """Set hyperparameters.
@@ -177,10 +178,15 @@ class IMPALA(Algorithm):
             shuffle_batch_per_epoch=config.shuffle_batch_per_epoch,
         )
 
-    def get_state(self, *args: Any, **kwargs: Any) -> StateDict:
+    def get_state(
+        self, components: Selection = None, *, not_components: Selection = None, **kwargs: object
+    ) -> StateDict:
         """Return everything that the next iteration depends on, including requested fragments."""
         self._driver.drain()
-        return {**super().get_state(*args, **kwargs), "plan": self._driver.get_state()}
+        return {
+            **super().get_state(components, not_components=not_components, **kwargs),
+            "plan": self._driver.get_state(),
+        }
 
     def set_state(self, state: StateDict) -> None:
         """Restore a state."""

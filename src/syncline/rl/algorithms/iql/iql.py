@@ -16,6 +16,7 @@ from syncline.rl.config.learning import LearningRate
 from syncline.rl.config.section import NotProvided
 from syncline.rl.modules.rl_module import RLModuleSpec
 from syncline.rl.modules.torch.catalog import Catalog
+from syncline.rl.value_types import Options, OptionSchedule
 
 ConfigT = TypeVar("ConfigT", bound="IQLConfig")
 
@@ -27,7 +28,7 @@ class IQLConfig(MARWILConfig):
     expectile: float = 0.8
     actor_lr: LearningRate = 3e-4
     critic_lr: LearningRate = 3e-4
-    value_lr: Any = 3e-4
+    value_lr: OptionSchedule = 3e-4
     target_network_update_freq: int = 0
     tau: float = 1.0
 
@@ -45,7 +46,7 @@ class IQLConfig(MARWILConfig):
         expectile: float = NotProvided,
         actor_lr: LearningRate = NotProvided,
         critic_lr: LearningRate = NotProvided,
-        value_lr: Any = NotProvided,
+        value_lr: OptionSchedule = NotProvided,
         target_network_update_freq: int = NotProvided,
         tau: float = NotProvided,
         **kwargs: Any,
@@ -92,7 +93,7 @@ class IQLConfig(MARWILConfig):
         return IQLTorchLearner
 
     @property
-    def _model_config_auto_includes(self) -> dict[str, Any]:
+    def _model_config_auto_includes(self) -> Options:
         return {**super()._model_config_auto_includes, "twin_q": self.twin_q}
 
 

@@ -18,7 +18,7 @@ from syncline.rl.envs.multi_agent_env import (
     all_agents,
 )
 from syncline.rl.envs.registry import EnvMaker, resolve_env
-from syncline.rl.value_types import Space
+from syncline.rl.value_types import AgentDict, CheckedSpace, Frame, Space
 
 OBS, STATE, ACTION_MASK = "obs", ENV_STATE, "action_mask"
 """Keys of observations."""
@@ -37,7 +37,7 @@ class CentralStateEnv(MultiAgentEnv):
         self.agents = list(self.possible_agents)
         super().__init__()
         self._spaces = {agent: inner.get_observation_space(agent) for agent in self.possible_agents}
-        self._places: dict[Any, slice] = {}
+        self._places: AgentDict[slice] = {}
         size = 0
         for agent, space in self._spaces.items():
             width = spaces.flatdim(_observed(space))
@@ -84,7 +84,7 @@ class CentralStateEnv(MultiAgentEnv):
             for agent, each in obs.items()
         }
 
-    def render(self) -> Any:
+    def render(self) -> Frame:
         return self.inner.render()
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ class CentralStateEnv(MultiAgentEnv):
         return getattr(self.inner, name)
 
 
-def with_central_state(env: Any) -> EnvMaker:
+def with_central_state(env: object) -> EnvMaker:
     """Return a maker of environments whose observations contain the state."""
     maker = resolve_env(env)
     return EnvMaker(
@@ -121,10 +121,10 @@ def _has_parts(space: Space) -> bool:
     return isinstance(space, spaces.Dict) and OBS in space.spaces
 
 
-def _observed(space: Any) -> Any:
+def _observed(space: CheckedSpace) -> Any:
     """Return the space of an agent's own observation."""
     return space[OBS] if _has_parts(space) else space
 
 
-def _parts(space: Any) -> dict[str, Any]:
+def _parts(space: CheckedSpace) -> dict[str, Any]:
     return dict(space.spaces) if _has_parts(space) else {OBS: space}

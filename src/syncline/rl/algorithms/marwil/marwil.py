@@ -15,6 +15,7 @@ from syncline.rl.modules.rl_module import RLModuleSpec
 from syncline.rl.modules.torch.actor_critic import DefaultPPOTorchRLModule
 from syncline.rl.modules.torch.catalog import PPOCatalog
 from syncline.rl.offline.returns_to_go import ReturnsData, ReturnsPreLearner
+from syncline.rl.value_types import Options
 
 ConfigT = TypeVar("ConfigT", bound="MARWILConfig")
 
@@ -83,7 +84,7 @@ class MARWILConfig(AlgorithmConfig):
         return MARWILTorchLearner
 
     @property
-    def _model_config_auto_includes(self) -> dict[str, Any]:
+    def _model_config_auto_includes(self) -> Options:
         return {**super()._model_config_auto_includes, "vf_share_layers": False}
 
 

@@ -8,7 +8,7 @@ fraction of real steps. Unlike in the paper, the model also learns terminal stat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Any, TypeVar
@@ -26,6 +26,14 @@ from syncline.rl.config.schedule import Schedule
 from syncline.rl.config.section import NotProvided
 from syncline.rl.metrics.names import DEFAULT_MODULE_ID, TIMERS
 from syncline.rl.runners.threads import limited_threads
+from syncline.rl.value_types import (
+    CheckedSpace,
+    OptionMapping,
+    Options,
+    OptionSchedule,
+    Selection,
+    Space,
+)
 from syncline.suggestions import did_you_mean
 
 ConfigT = TypeVar("ConfigT", bound="MBPOConfig")
@@ -37,10 +45,10 @@ DYNAMICS = "dynamics"
 class MBPOConfig(SACConfig):
     """Options of MBPO."""
 
-    dynamics_model: dict[str, Any] = {}
+    dynamics_model: Options = {}
     dynamics_train_freq: int = 250
     num_rollouts_per_step: int = 400
-    rollout_length: Any = 1
+    rollout_length: OptionSchedule = 1
     num_trainings_retained: int = 1
     real_data_ratio: float = 0.05
     num_updates_per_step: int = 20
@@ -56,10 +64,10 @@ class MBPOConfig(SACConfig):
     def training(
         self: ConfigT,
         *,
-        dynamics_model: Mapping[str, Any] = NotProvided,
+        dynamics_model: OptionMapping = NotProvided,
         dynamics_train_freq: int = NotProvided,
         num_rollouts_per_step: int = NotProvided,
-        rollout_length: Any = NotProvided,
+        rollout_length: OptionSchedule = NotProvided,
         num_trainings_retained: int = NotProvided,
         real_data_ratio: float = NotProvided,
         num_updates_per_step: int = NotProvided,
@@ -243,9 +251,11 @@ class MBPO(SAC):
         )
         self.learner_group.update_on_rows({DEFAULT_MODULE_ID: batch}, timesteps=self.timesteps())
 
-    def get_state(self, *args: Any, **kwargs: Any) -> StateDict:
+    def get_state(
+        self, components: Selection = None, *, not_components: Selection = None, **kwargs: object
+    ) -> StateDict:
         """Return everything that the next iteration depends on."""
-        state = super().get_state(*args, **kwargs)
+        state = super().get_state(components, not_components=not_components, **kwargs)
         state[DYNAMICS] = {
             "model": self.dynamics.get_state(),
             "imagined": self.imagined.get_state(),
@@ -265,11 +275,11 @@ class MBPO(SAC):
             self._last_training = saved["last_training"]
 
 
-def _vector_size(space: Any) -> int:
+def _vector_size(space: CheckedSpace) -> int:
     return int(space.n) if isinstance(space, gym.spaces.Discrete) else int(np.prod(space.shape))
 
 
-def _as_vectors(actions: np.ndarray, space: Any) -> np.ndarray:
+def _as_vectors(actions: np.ndarray, space: Space) -> np.ndarray:
     """Return actions of a module as vectors [N, A]; discrete actions become one-hot vectors."""
     if isinstance(space, gym.spaces.Discrete):
         vectors: np.ndarray = np.eye(int(space.n), dtype=np.float32)[actions]

@@ -9,7 +9,7 @@ import numpy as np
 
 from syncline.rl.buffers.replay_columns import N_STEP, WEIGHTS, ReplayColumns
 from syncline.rl.columns.names import Columns
-from syncline.rl.value_types import StateDict
+from syncline.rl.value_types import Batch, StateDict
 
 NAMES = (
     Columns.OBS,
@@ -25,7 +25,7 @@ NAMES = (
 class RealTransitions(ReplayColumns):
     """A ring of rows for each environment that can also be read as a whole."""
 
-    def all_transitions(self) -> dict[str, Any]:
+    def all_transitions(self) -> Batch:
         """Return the columns `NAMES` of all stored steps."""
         assert self._columns is not None
         rows = np.flatnonzero(self._is_step)
@@ -90,7 +90,7 @@ class ImaginedTransitions:
         self._columns = {name: np.array(column) for name, column in state["columns"].items()}
 
 
-def mixed(real: Mapping[str, Any], imagined: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def mixed(real: Mapping[str, object], imagined: Mapping[str, np.ndarray]) -> Batch:
     """Return real and imagined transitions as one batch for a learner."""
     batch = {name: np.concatenate([real[name], imagined[name]]) for name in NAMES}
     count = len(batch[Columns.REWARDS])

@@ -15,6 +15,7 @@ from syncline.rl.config.schedule import Schedule
 from syncline.rl.config.section import NotProvided
 from syncline.rl.modules.rl_module import RLModuleSpec
 from syncline.rl.modules.torch.actor_critic import DefaultPPOTorchRLModule
+from syncline.rl.value_types import Options, OptionSchedule
 
 ConfigT = TypeVar("ConfigT", bound="PPOConfig")
 
@@ -29,7 +30,7 @@ class PPOConfig(AlgorithmConfig):
     kl_coeff: float = 0.2
     kl_target: float = 0.01
     vf_loss_coeff: float = 1.0
-    entropy_coeff: Any = 0.0
+    entropy_coeff: OptionSchedule = 0.0
     clip_param: float = 0.3
     vf_clip_param: float = 10.0
     vf_share_layers: Any = None
@@ -54,7 +55,7 @@ class PPOConfig(AlgorithmConfig):
         kl_coeff: float = NotProvided,
         kl_target: float = NotProvided,
         vf_loss_coeff: float = NotProvided,
-        entropy_coeff: Any = NotProvided,
+        entropy_coeff: OptionSchedule = NotProvided,
         clip_param: float = NotProvided,
         vf_clip_param: float = NotProvided,
         **kwargs: Any,
@@ -97,7 +98,7 @@ class PPOConfig(AlgorithmConfig):
         return PPOTorchLearner
 
     @property
-    def _model_config_auto_includes(self) -> dict[str, Any]:
+    def _model_config_auto_includes(self) -> Options:
         return {**super()._model_config_auto_includes, "vf_share_layers": False}
 
     @property

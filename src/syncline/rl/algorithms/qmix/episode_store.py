@@ -107,7 +107,7 @@ class EpisodeStore:
             "random": self._random.bit_generator.state,
         }
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state: StateDict) -> None:
         """Restore the state that `get_state` returned."""
         self._episodes = list(state["episodes"])
         self._next = state["next"]

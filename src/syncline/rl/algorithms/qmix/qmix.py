@@ -23,6 +23,7 @@ from syncline.rl.learners.group import fragments_of
 from syncline.rl.metrics.names import REPLAY_BUFFER_RESULTS
 from syncline.rl.modules.rl_module import RLModuleSpec
 from syncline.rl.runners.multi_agent_env_runner import MultiAgentEnvRunner
+from syncline.rl.value_types import OptionMapping, Options, OptionSchedule, Results, Selection
 
 ConfigT = TypeVar("ConfigT", bound="QMixConfig")
 
@@ -33,12 +34,12 @@ class QMixConfig(AlgorithmConfig):
     mixer: str | None = "qmix"
     mixing_embed_dim: int = 32
     double_q: bool = True
-    epsilon: Any = [(0, 1.0), (40_000, 0.01)]
+    epsilon: OptionSchedule = [(0, 1.0), (40_000, 0.01)]
     target_network_update_freq: int = 500
     tau: float = 1.0
     optim_alpha: float = 0.99
     optim_eps: float = 1e-5
-    replay_buffer_config: dict[str, Any] = {"type": "EpisodeReplayBuffer", "capacity": 1000}
+    replay_buffer_config: Options = {"type": "EpisodeReplayBuffer", "capacity": 1000}
     num_steps_sampled_before_learning_starts: int = 1000
     store_buffer_in_checkpoints: bool = True
 
@@ -57,15 +58,15 @@ class QMixConfig(AlgorithmConfig):
         mixer: Literal["qmix", "vdn"] | None = NotProvided,
         mixing_embed_dim: int = NotProvided,
         double_q: bool = NotProvided,
-        epsilon: Any = NotProvided,
+        epsilon: OptionSchedule = NotProvided,
         target_network_update_freq: int = NotProvided,
         tau: float = NotProvided,
         optim_alpha: float = NotProvided,
         optim_eps: float = NotProvided,
-        replay_buffer_config: Mapping[str, Any] = NotProvided,
+        replay_buffer_config: Mapping[str, object] = NotProvided,
         num_steps_sampled_before_learning_starts: int = NotProvided,
         store_buffer_in_checkpoints: bool = NotProvided,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> ConfigT:
         """Set hyperparameters.
 
@@ -90,7 +91,7 @@ class QMixConfig(AlgorithmConfig):
             given["replay_buffer_config"] = {**self.replay_buffer_config, **replay_buffer_config}
         return self._set(given)
 
-    def update_from_dict(self: ConfigT, config_dict: Mapping[str, Any]) -> ConfigT:
+    def update_from_dict(self: ConfigT, config_dict: OptionMapping) -> ConfigT:
         """Set options from a dictionary; nested dictionaries are merged."""
         for key in ("replay_buffer_config",):
             if isinstance(config_dict.get(key), Mapping):
@@ -129,7 +130,7 @@ class QMixConfig(AlgorithmConfig):
         return QMixTorchLearner
 
     @property
-    def _model_config_auto_includes(self) -> dict[str, Any]:
+    def _model_config_auto_includes(self) -> Options:
         return {
             **super()._model_config_auto_includes,
             "fcnet_hiddens": [64],
@@ -185,7 +186,7 @@ class QMix(Algorithm):
             self.update(batch=self.learner_group.batch_of_rows(drawn))
             self.env_runner_group.sync_weights(from_worker_or_learner_group=self.learner_group)
 
-    def _results(self, returned: Any, calls: int) -> dict[str, Any]:
+    def _results(self, returned: object, calls: int) -> Results:
         found = super()._results(returned, calls)
         found[REPLAY_BUFFER_RESULTS] = {
             module_id: {
@@ -197,9 +198,11 @@ class QMix(Algorithm):
         }
         return found
 
-    def get_state(self, *args: Any, **kwargs: Any) -> StateDict:
+    def get_state(
+        self, components: Selection = None, *, not_components: Selection = None, **kwargs: object
+    ) -> StateDict:
         """Return everything that the next iteration depends on."""
-        state = super().get_state(*args, **kwargs)
+        state = super().get_state(components, not_components=not_components, **kwargs)
         if self.config.store_buffer_in_checkpoints:
             state["episode_stores"] = {
                 module_id: store.get_state() for module_id, store in self.stores.items()

@@ -14,6 +14,7 @@ from syncline.rl.config.learning import LearningRate
 from syncline.rl.config.section import NotProvided
 from syncline.rl.modules.rl_module import RLModuleSpec
 from syncline.rl.modules.torch.catalog import Catalog
+from syncline.rl.value_types import Options
 
 ConfigT = TypeVar("ConfigT", bound="SACConfig")
 
@@ -27,9 +28,9 @@ class SACConfig(OffPolicyConfig):
     alpha_lr: LearningRate = 3e-4
     initial_alpha: float = 1.0
     target_entropy: float | str = "auto"
-    q_model_config: dict[str, Any] = {}
-    policy_model_config: dict[str, Any] = {}
-    optimization_config: dict[str, Any] = {}
+    q_model_config: Options = {}
+    policy_model_config: Options = {}
+    optimization_config: Options = {}
     clip_actions: bool = False
 
     def __init__(self, algo_class: type | None = None) -> None:
@@ -58,9 +59,9 @@ class SACConfig(OffPolicyConfig):
         alpha_lr: LearningRate = NotProvided,
         initial_alpha: float = NotProvided,
         target_entropy: float | str = NotProvided,
-        q_model_config: dict[str, Any] = NotProvided,
-        policy_model_config: dict[str, Any] = NotProvided,
-        optimization_config: dict[str, Any] = NotProvided,
+        q_model_config: Options = NotProvided,
+        policy_model_config: Options = NotProvided,
+        optimization_config: Options = NotProvided,
         clip_actions: bool = NotProvided,
         **kwargs: Any,
     ) -> ConfigT:
@@ -105,7 +106,7 @@ class SACConfig(OffPolicyConfig):
         return SACTorchLearner
 
     @property
-    def _model_config_auto_includes(self) -> dict[str, Any]:
+    def _model_config_auto_includes(self) -> Options:
         return {**super()._model_config_auto_includes, "twin_q": self.twin_q}
 
 

@@ -15,6 +15,7 @@ from syncline.rl.config.schedule import Schedule
 from syncline.rl.config.section import NotProvided
 from syncline.rl.modules.rl_module import RLModuleSpec
 from syncline.rl.modules.torch.catalog import Catalog
+from syncline.rl.value_types import Options, OptionSchedule
 
 ConfigT = TypeVar("ConfigT", bound="TD3Config")
 
@@ -27,7 +28,7 @@ class TD3Config(OffPolicyConfig):
     smooth_target_policy: bool = True
     target_noise: float = 0.2
     target_noise_clip: float = 0.5
-    exploration_noise: Any = 0.1
+    exploration_noise: OptionSchedule = 0.1
     actor_lr: LearningRate = 1e-3
     critic_lr: LearningRate = 1e-3
     l2_reg: float = 0.0
@@ -51,7 +52,7 @@ class TD3Config(OffPolicyConfig):
         smooth_target_policy: bool = NotProvided,
         target_noise: float = NotProvided,
         target_noise_clip: float = NotProvided,
-        exploration_noise: Any = NotProvided,
+        exploration_noise: OptionSchedule = NotProvided,
         actor_lr: LearningRate = NotProvided,
         critic_lr: LearningRate = NotProvided,
         l2_reg: float = NotProvided,
@@ -107,7 +108,7 @@ class TD3Config(OffPolicyConfig):
         return self.exploration_config.get("stddev", self.exploration_noise)
 
     @property
-    def _model_config_auto_includes(self) -> dict[str, Any]:
+    def _model_config_auto_includes(self) -> Options:
         return {
             **super()._model_config_auto_includes,
             "twin_q": self.twin_q,

@@ -14,6 +14,7 @@ from syncline.rl.algorithms.tqc.torch.tqc_torch_learner import (
 from syncline.rl.config.section import NotProvided
 from syncline.rl.modules.rl_module import RLModuleSpec
 from syncline.rl.modules.torch.catalog import Catalog
+from syncline.rl.value_types import Options
 
 ConfigT = TypeVar("ConfigT", bound="TQCConfig")
 
@@ -71,7 +72,7 @@ class TQCConfig(SACConfig):
         return TQCTorchLearner
 
     @property
-    def _model_config_auto_includes(self) -> dict[str, Any]:
+    def _model_config_auto_includes(self) -> Options:
         return {
             **super()._model_config_auto_includes,
             "n_quantiles": self.n_quantiles,

@@ -17,6 +17,7 @@ from syncline.rl.connectors.connector import Batch, batch_key
 from syncline.rl.connectors.to_module.items import MEMORIZED, DefaultConnector, module_of
 from syncline.rl.episodes.episode_type import EpisodeType
 from syncline.rl.runners.actions import ToEnv, actions_for_env
+from syncline.rl.value_types import AgentDict, Episode, Episodes, Space, Tree
 
 
 class UnBatchToIndividualItems(DefaultConnector):
@@ -26,7 +27,7 @@ class UnBatchToIndividualItems(DefaultConnector):
         self,
         *,
         batch: Batch,
-        episodes: list[Any],
+        episodes: Episodes,
         shared_data: Batch | None = None,
         **kwargs: object,
     ) -> Batch:
@@ -45,10 +46,10 @@ class UnBatchToIndividualItems(DefaultConnector):
         }
 
 
-def _by_key(column: Any, keys: list[Any]) -> Any:
+def _by_key(column: object, keys: list[Any]) -> Any:
     if isinstance(column, dict) and any(key in column for key in keys):
         return column
-    made: dict[Any, list[Any]] = {}
+    made: AgentDict[list[Tree]] = {}
     for place, key in enumerate(keys):
         made.setdefault(key, []).append(map_tree(lambda leaf, n=place: leaf[n], column))
     return made
@@ -57,7 +58,7 @@ def _by_key(column: Any, keys: list[Any]) -> Any:
 class ModuleToAgentUnmapping(DefaultConnector):
     """Groups the items of modules by agent: module -> column -> key becomes column -> key."""
 
-    def __call__(self, *, batch: Batch, **kwargs: Any) -> Batch:
+    def __call__(self, *, batch: Batch, **kwargs: object) -> Batch:
         """Regroup all columns."""
         made: Batch = {}
         for columns in batch.values():
@@ -69,7 +70,7 @@ class ModuleToAgentUnmapping(DefaultConnector):
 class RemoveSingleTsTimeRankFromBatch(DefaultConnector):
     """Removes the time dimension from the items of modules with memory."""
 
-    def __call__(self, *, rl_module: Any, batch: Batch, **kwargs: Any) -> Batch:
+    def __call__(self, *, rl_module: object, batch: Batch, **kwargs: object) -> Batch:
         """Change all columns except states."""
         for column, values in batch.items():
             if column in (Columns.STATE_OUT, Columns.STATE_IN) or not isinstance(values, dict):
@@ -91,8 +92,8 @@ class NormalizeAndClipActions(DefaultConnector):
 
     def __init__(
         self,
-        input_observation_space: Any = None,
-        input_action_space: Any = None,
+        input_observation_space: Space | None = None,
+        input_action_space: Space | None = None,
         *,
         normalize_actions: bool,
         clip_actions: bool,
@@ -103,11 +104,11 @@ class NormalizeAndClipActions(DefaultConnector):
         self.clip_actions = clip_actions
         self._kwargs = {"normalize_actions": normalize_actions, "clip_actions": clip_actions}
 
-    def __call__(self, *, batch: Batch, episodes: list[Any], **kwargs: Any) -> Batch:
+    def __call__(self, *, batch: Batch, episodes: Episodes, **kwargs: object) -> Batch:
         """Add the column `actions_for_env` unless the batch has it."""
         if Columns.ACTIONS_FOR_ENV in batch:
             return batch
-        made: dict[Any, list[Any]] = {}
+        made: AgentDict[list[Tree]] = {}
         for episode, action in self.single_agent_episode_iterator(
             episodes, zip_with_batch_column=batch[Columns.ACTIONS]
         ):
@@ -116,7 +117,7 @@ class NormalizeAndClipActions(DefaultConnector):
         batch[Columns.ACTIONS_FOR_ENV] = made
         return batch
 
-    def _to_env(self, episode: Any) -> ToEnv | None:
+    def _to_env(self, episode: Episode) -> ToEnv | None:
         space = self.input_action_space
         several = episode.agent_id is not None and hasattr(space, "spaces")
         return actions_for_env(
@@ -132,7 +133,7 @@ class ListifyDataForVectorEnv(DefaultConnector):
     With several agents, the items are dicts by agent id.
     """
 
-    def __call__(self, *, batch: Batch, episodes: list[Any], **kwargs: Any) -> Batch:
+    def __call__(self, *, batch: Batch, episodes: Episodes, **kwargs: object) -> Batch:
         """Convert all columns."""
         if episodes and hasattr(episodes[0], "agent_episodes"):
             return {name: self._by_agent(items, episodes) for name, items in batch.items()}
@@ -146,10 +147,10 @@ class ListifyDataForVectorEnv(DefaultConnector):
         return made
 
     def _by_agent(
-        self, items: dict[Any, list[Any]], episodes: list[EpisodeType]
-    ) -> list[dict[Any, Any]]:
+        self, items: AgentDict[list[Tree]], episodes: list[EpisodeType]
+    ) -> list[AgentDict[Tree]]:
         places = {episode.id_: place for place, episode in enumerate(episodes)}
-        made: list[dict[Any, Any]] = [{} for _ in episodes]
+        made: list[AgentDict[Tree]] = [{} for _ in episodes]
         for (episode_id, agent, _), values in items.items():
             made[places[episode_id]][agent] = values[0]
         return made

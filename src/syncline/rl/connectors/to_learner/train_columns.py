@@ -6,14 +6,13 @@ calls a pipeline itself or appends connectors to them.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from syncline.rl.columns.names import Columns
 from syncline.rl.connectors.connector import Batch, ConnectorV2
 from syncline.rl.connectors.to_module.items import MASK_ADDED, DefaultConnector, items_of
 from syncline.rl.returns.n_step import discounted_returns
+from syncline.rl.value_types import Episode, Episodes, Space
 
 
 class AddOneTsToEpisodesAndTruncate(DefaultConnector):
@@ -26,7 +25,7 @@ class AddOneTsToEpisodesAndTruncate(DefaultConnector):
         self,
         *,
         batch: Batch,
-        episodes: list[Any],
+        episodes: Episodes,
         shared_data: Batch | None = None,
         **kwargs: object,
     ) -> Batch:
@@ -52,7 +51,7 @@ class AddOneTsToEpisodesAndTruncate(DefaultConnector):
         return batch
 
 
-def _repeat_last(episode: Any) -> None:
+def _repeat_last(episode: Episode) -> None:
     """Append a step that repeats the last observation and action, without reward."""
     for buffer in (
         episode.observations,
@@ -68,7 +67,7 @@ def _repeat_last(episode: Any) -> None:
 class AddColumnsFromEpisodesToTrainBatch(DefaultConnector):
     """Adds actions, rewards, ends, and all outputs of the module except its states."""
 
-    def __call__(self, *, batch: Batch, episodes: list[Any], **kwargs: Any) -> Batch:
+    def __call__(self, *, batch: Batch, episodes: Episodes, **kwargs: object) -> Batch:
         """Add the columns that are missing in the batch."""
         lacking = {
             name
@@ -97,7 +96,7 @@ class AddColumnsFromEpisodesToTrainBatch(DefaultConnector):
 class AddNextObservationsFromEpisodesToTrainBatch(ConnectorV2):
     """Adds the observation after each step as `new_obs`."""
 
-    def __call__(self, *, batch: Batch, episodes: list[Any], **kwargs: object) -> Batch:
+    def __call__(self, *, batch: Batch, episodes: Episodes, **kwargs: object) -> Batch:
         """Add the column unless the batch has it."""
         if Columns.NEXT_OBS in batch:
             return batch
@@ -111,7 +110,7 @@ class AddNextObservationsFromEpisodesToTrainBatch(ConnectorV2):
 class AddInfosFromEpisodesToTrainBatch(ConnectorV2):
     """Adds the info before each step as `infos`."""
 
-    def __call__(self, *, batch: Batch, episodes: list[Any], **kwargs: object) -> Batch:
+    def __call__(self, *, batch: Batch, episodes: Episodes, **kwargs: object) -> Batch:
         """Add the column unless the batch has it."""
         if Columns.INFOS in batch:
             return batch
@@ -131,8 +130,8 @@ class ComputeReturnsToGo(ConnectorV2):
 
     def __init__(
         self,
-        input_observation_space: Any = None,
-        input_action_space: Any = None,
+        input_observation_space: Space | None = None,
+        input_action_space: Space | None = None,
         *,
         gamma: float,
         **kwargs: object,
@@ -141,7 +140,7 @@ class ComputeReturnsToGo(ConnectorV2):
         self.gamma = gamma
         self._kwargs = {"gamma": gamma}
 
-    def __call__(self, *, batch: Batch, episodes: list[Any], **kwargs: object) -> Batch:
+    def __call__(self, *, batch: Batch, episodes: Episodes, **kwargs: object) -> Batch:
         """Add the column."""
         for episode in self.single_agent_episode_iterator(episodes, agents_that_stepped_only=False):
             rewards = np.asarray(episode.get_rewards(), np.float32)[:, None]

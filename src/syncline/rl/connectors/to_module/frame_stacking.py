@@ -18,7 +18,7 @@ from syncline.rl.connectors.connector import Batch, ConnectorV2, batch_key
 from syncline.rl.connectors.to_module.items import module_of
 from syncline.rl.episodes.episode_type import EpisodeType
 from syncline.rl.modules.rl_module import RLModule
-from syncline.rl.value_types import Space
+from syncline.rl.value_types import Episode, Episodes, Space
 
 
 class FrameStacking(ConnectorV2):
@@ -32,13 +32,13 @@ class FrameStacking(ConnectorV2):
 
     def __init__(
         self,
-        input_observation_space: Any = None,
-        input_action_space: Any = None,
+        input_observation_space: Space | None = None,
+        input_action_space: Space | None = None,
         *,
         num_frames: int = 1,
         multi_agent: bool = False,
         as_learner_connector: bool = False,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         if num_frames < 1:
             raise ValueError(f"`num_frames={num_frames}` must be at least 1.")
@@ -75,7 +75,7 @@ class FrameStacking(ConnectorV2):
         )
 
     def __call__(
-        self, *, rl_module: RLModule, batch: Batch, episodes: list[Any], **kwargs: object
+        self, *, rl_module: RLModule, batch: Batch, episodes: Episodes, **kwargs: object
     ) -> Batch:
         """Add the stacked observations to the batch."""
         for episode in self.single_agent_episode_iterator(
@@ -95,7 +95,7 @@ class FrameStacking(ConnectorV2):
         shape = np.shape(episode.get_observations(0))
         return space is not None and space.shape == shape
 
-    def _stacked(self, episode: Any, t: int) -> np.ndarray:
+    def _stacked(self, episode: Episode, t: int) -> np.ndarray:
         buffer = episode.observations
         last = t if t >= 0 else len(buffer) + t
         frames = []

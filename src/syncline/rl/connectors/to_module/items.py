@@ -15,8 +15,10 @@ import numpy as np
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree, first_leaf, map_tree, stack_trees
 from syncline.rl.connectors.connector import Batch, ConnectorV2, batch_key
+from syncline.rl.episodes.episode_type import EpisodeType
 from syncline.rl.metrics.names import DEFAULT_MODULE_ID
 from syncline.rl.modules.rl_module import RLModule
+from syncline.rl.value_types import Episode, Episodes, ModuleType, Space
 from syncline.suggestions import did_you_mean
 
 MEMORIZED = "memorized_map_structure"
@@ -38,8 +40,8 @@ class AddObservationsFromEpisodesToBatch(DefaultConnector):
 
     def __init__(
         self,
-        input_observation_space: Any = None,
-        input_action_space: Any = None,
+        input_observation_space: Space | None = None,
+        input_action_space: Space | None = None,
         *,
         as_learner_connector: bool = False,
         **kwargs: object,
@@ -47,7 +49,7 @@ class AddObservationsFromEpisodesToBatch(DefaultConnector):
         super().__init__(input_observation_space, input_action_space, **kwargs)
         self._whole = as_learner_connector
 
-    def __call__(self, *, batch: Batch, episodes: list[Any], **kwargs: object) -> Batch:
+    def __call__(self, *, batch: Batch, episodes: Episodes, **kwargs: object) -> Batch:
         """Add the column unless the batch has it."""
         if Columns.OBS in batch:
             return batch
@@ -74,8 +76,8 @@ class AddTimeDimToBatchAndZeroPad(DefaultConnector):
 
     def __init__(
         self,
-        input_observation_space: Any = None,
-        input_action_space: Any = None,
+        input_observation_space: Space | None = None,
+        input_action_space: Space | None = None,
         *,
         as_learner_connector: bool = False,
         **kwargs: object,
@@ -88,7 +90,7 @@ class AddTimeDimToBatchAndZeroPad(DefaultConnector):
         *,
         rl_module: RLModule,
         batch: Batch,
-        episodes: list[Any],
+        episodes: Episodes,
         shared_data: Batch | None = None,
         **kwargs: object,
     ) -> Batch:
@@ -109,7 +111,7 @@ class AddTimeDimToBatchAndZeroPad(DefaultConnector):
                 )
         return batch
 
-    def _add_masks(self, rl_module: Any, batch: Batch) -> None:
+    def _add_masks(self, rl_module: object, batch: Batch) -> None:
         """Add the mask of all steps, which is False for padding."""
         masks = {
             key: [np.bool_(True)] * len(items)
@@ -132,8 +134,8 @@ class AddStatesFromEpisodesToBatch(DefaultConnector):
 
     def __init__(
         self,
-        input_observation_space: Any = None,
-        input_action_space: Any = None,
+        input_observation_space: Space | None = None,
+        input_action_space: Space | None = None,
         *,
         as_learner_connector: bool = False,
         **kwargs: object,
@@ -142,7 +144,7 @@ class AddStatesFromEpisodesToBatch(DefaultConnector):
         self._whole = as_learner_connector
 
     def __call__(
-        self, *, rl_module: RLModule, batch: Batch, episodes: list[Any], **kwargs: object
+        self, *, rl_module: RLModule, batch: Batch, episodes: Episodes, **kwargs: object
     ) -> Batch:
         """Add the column."""
         if Columns.STATE_IN in batch:
@@ -165,7 +167,7 @@ class AddStatesFromEpisodesToBatch(DefaultConnector):
         return batch
 
 
-def _states_before(episode: Any, initial: Tree, length: int) -> list[Tree]:
+def _states_before(episode: Episode, initial: Tree, length: int) -> list[Tree]:
     """Return the states before each sequence of an episode."""
     if Columns.STATE_OUT not in episode.extra_model_outputs:
         raise ValueError(
@@ -192,8 +194,8 @@ class AgentToModuleMapping(DefaultConnector):
 
     def __init__(
         self,
-        input_observation_space: Any = None,
-        input_action_space: Any = None,
+        input_observation_space: Space | None = None,
+        input_action_space: Space | None = None,
         *,
         rl_module_specs: Collection[str],
         agent_to_module_mapping_fn: Callable[..., str],
@@ -208,7 +210,7 @@ class AgentToModuleMapping(DefaultConnector):
         self,
         *,
         batch: Batch,
-        episodes: list[Any],
+        episodes: Episodes,
         shared_data: Batch | None = None,
         **kwargs: object,
     ) -> Batch:
@@ -233,7 +235,7 @@ class AgentToModuleMapping(DefaultConnector):
             shared_data[MEMORIZED] = keys
         return made
 
-    def _module_of(self, key: tuple[Any, ...], episodes: dict[Any, Any]) -> str:
+    def _module_of(self, key: tuple[object, ...], episodes: dict[object, EpisodeType]) -> str:
         module_id = key[2] if len(key) == 3 else None
         if module_id is None:
             module_id = self._mapping(key[1], episodes.get(key[0]))
@@ -254,8 +256,8 @@ class BatchIndividualItems(DefaultConnector):
 
     def __init__(
         self,
-        input_observation_space: Any = None,
-        input_action_space: Any = None,
+        input_observation_space: Space | None = None,
+        input_action_space: Space | None = None,
         *,
         multi_agent: bool = False,
         **kwargs: object,
@@ -268,7 +270,7 @@ class BatchIndividualItems(DefaultConnector):
         *,
         rl_module: RLModule,
         batch: Batch,
-        episodes: list[Any],
+        episodes: Episodes,
         shared_data: Batch | None = None,
         **kwargs: object,
     ) -> Batch:
@@ -295,7 +297,7 @@ class BatchIndividualItems(DefaultConnector):
         return made
 
 
-def _stacked(column: str, items: Any) -> Any:
+def _stacked(column: str, items: object) -> Tree:
     if column == Columns.INFOS or not isinstance(items, list) or not items:
         return items
     return stack_trees(np.stack, [map_tree(np.asarray, item) for item in items])
@@ -304,7 +306,7 @@ def _stacked(column: str, items: Any) -> Any:
 # -- helpers
 
 
-def module_of(rl_module: Any, key: tuple[Any, ...]) -> Any:
+def module_of(rl_module: ModuleType, key: tuple[object, ...]) -> Any:
     """Return the module that acts for the items of a key; None if it does not exist."""
     if not hasattr(rl_module, "rl_module_specs"):
         return rl_module
@@ -312,7 +314,7 @@ def module_of(rl_module: Any, key: tuple[Any, ...]) -> Any:
     return rl_module.get(module_id)
 
 
-def max_seq_len(module: Any) -> int:
+def max_seq_len(module: ModuleType) -> int:
     """Return the length of training sequences of a module."""
     return int(module.model_config.get("max_seq_len", 20))
 
@@ -323,7 +325,7 @@ def as_array(leaf: Tree) -> np.ndarray:
     return found
 
 
-def items_of(values: Any) -> list[Tree]:
+def items_of(values: object) -> list[Tree]:
     """Return the items of a list, or of a tree of arrays with a batch dimension."""
     if isinstance(values, list):
         return values

@@ -19,7 +19,7 @@ from syncline.rl.connectors.agent_spaces import for_each_agent, space_of_agent
 from syncline.rl.connectors.connector import Batch, ConnectorV2
 from syncline.rl.connectors.to_module.preprocessors import write_newest
 from syncline.rl.episodes.episode_type import EpisodeType
-from syncline.rl.value_types import AgentID, Space
+from syncline.rl.value_types import AgentDict, AgentID, Episodes, Space, Tree
 
 SMALLEST_STD = 1e-8
 
@@ -87,8 +87,8 @@ class MeanStdFilter(ConnectorV2):
 
     def __init__(
         self,
-        input_observation_space: Any = None,
-        input_action_space: Any = None,
+        input_observation_space: Space | None = None,
+        input_action_space: Space | None = None,
         *,
         multi_agent: bool = False,
         de_mean_to_zero: bool = True,
@@ -102,9 +102,9 @@ class MeanStdFilter(ConnectorV2):
         self.de_std_to_one = de_std_to_one
         self.clip_by_value = clip_by_value
         self.update_stats = update_stats
-        self._merged: dict[Any, list[Moments]] = {}
+        self._merged: AgentDict[list[Moments]] = {}
         """Merged statistics of all runners, by agent and leaf of its space."""
-        self._own: dict[Any, list[Moments]] = {}
+        self._own: AgentDict[list[Moments]] = {}
         """Local statistics since the last merge."""
         super().__init__(input_observation_space, input_action_space, **kwargs)
         self._kwargs = {
@@ -123,7 +123,7 @@ class MeanStdFilter(ConnectorV2):
             self._filtered, input_observation_space, multi_agent=self._multi_agent
         )
 
-    def _filtered(self, space: Space) -> Any:
+    def _filtered(self, space: Space) -> Space:
         if isinstance(space, gym.spaces.Dict):
             return gym.spaces.Dict({k: self._filtered(each) for k, each in space.spaces.items()})
         if isinstance(space, gym.spaces.Tuple):
@@ -133,9 +133,9 @@ class MeanStdFilter(ConnectorV2):
         limit = np.inf if self.clip_by_value is None else self.clip_by_value
         return gym.spaces.Box(-limit, limit, space.shape, np.float32)
 
-    def __call__(self, *, batch: Batch, episodes: list[Any], **kwargs: Any) -> Batch:
+    def __call__(self, *, batch: Batch, episodes: Episodes, **kwargs: object) -> Batch:
         """Update the statistics with the newest observations, then standardize them."""
-        by_agent: dict[Any, list[Any]] = {}
+        by_agent: AgentDict[list[Tree]] = {}
         for episode in self.single_agent_episode_iterator(episodes):
             agent = episode.agent_id if self._multi_agent else None
             by_agent.setdefault(agent, []).append(episode)
@@ -197,7 +197,7 @@ class MeanStdFilter(ConnectorV2):
         components: str | Collection[str] | None = None,
         *,
         not_components: str | Collection[str] | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> StateDict:
         """Return the merged and the local statistics by agent."""
         return {"merged": _states(self._merged), "own": _states(self._own)}
@@ -219,7 +219,7 @@ class MeanStdFilter(ConnectorV2):
 
     def join_changes(self, changes: list[StateDict]) -> StateDict:
         """Return the first state combined with the local statistics of all states."""
-        own: dict[Any, list[Moments]] = {}
+        own: AgentDict[list[Moments]] = {}
         for each in changes:
             own = _joined(own, _moments(each["own"]))
         return {"merged": changes[0]["merged"], "own": _states(own)}
@@ -241,8 +241,8 @@ class MeanStdFilter(ConnectorV2):
 
 
 def _joined(
-    one: dict[Any, list[Moments]], other: dict[Any, list[Moments]]
-) -> dict[Any, list[Moments]]:
+    one: AgentDict[list[Moments]], other: AgentDict[list[Moments]]
+) -> AgentDict[list[Moments]]:
     """Return the union of both statistics, by agent."""
     made = dict(one)
     for agent, known in other.items():
@@ -254,7 +254,7 @@ def _joined(
     return made
 
 
-def _boxes(space: Any) -> list[Any]:
+def _boxes(space: Space) -> list[Any]:
     """Return the leaves of a space in the order of its values; None for leaves without a mean."""
     if isinstance(space, gym.spaces.Dict):
         return [box for each in space.spaces.values() for box in _boxes(each)]
@@ -263,9 +263,9 @@ def _boxes(space: Any) -> list[Any]:
     return [space if isinstance(space, gym.spaces.Box) else None]
 
 
-def _states(by_agent: dict[Any, list[Moments]]) -> dict[Any, list[StateDict]]:
+def _states(by_agent: AgentDict[list[Moments]]) -> AgentDict[list[StateDict]]:
     return {agent: [each.get_state() for each in known] for agent, known in by_agent.items()}
 
 
-def _moments(by_agent: dict[Any, list[StateDict]]) -> dict[Any, list[Moments]]:
+def _moments(by_agent: AgentDict[list[StateDict]]) -> AgentDict[list[Moments]]:
     return {agent: [Moments(**each) for each in known] for agent, known in by_agent.items()}

@@ -16,7 +16,8 @@ from syncline.rl.columns.names import Columns
 from syncline.rl.connectors.agent_spaces import for_each_agent, space_of_agent
 from syncline.rl.connectors.connector import Batch, ConnectorV2
 from syncline.rl.connectors.to_module.items import items_of
-from syncline.rl.value_types import Space, Tree
+from syncline.rl.episodes.episode_type import EpisodeType
+from syncline.rl.value_types import AgentDict, AgentID, Episode, Episodes, Space, Tree
 
 
 class SingleAgentObservationPreprocessor(ConnectorV2, abc.ABC):
@@ -27,7 +28,7 @@ class SingleAgentObservationPreprocessor(ConnectorV2, abc.ABC):
     """
 
     @abc.abstractmethod
-    def preprocess(self, observation: Any, episode: Any) -> Any:
+    def preprocess(self, observation: Tree, episode: EpisodeType) -> Tree:
         """Return the replacement of an observation.
 
         Args:
@@ -35,7 +36,7 @@ class SingleAgentObservationPreprocessor(ConnectorV2, abc.ABC):
             episode: The agent's `SingleAgentEpisode`.
         """
 
-    def __call__(self, *, batch: Batch, episodes: list[Any], **kwargs: object) -> Batch:
+    def __call__(self, *, batch: Batch, episodes: Episodes, **kwargs: object) -> Batch:
         """Replace the newest observation of each episode."""
         for episode in self.single_agent_episode_iterator(episodes):
             changed = self.preprocess(observation=episode.get_observations(-1), episode=episode)
@@ -53,7 +54,7 @@ class MultiAgentObservationPreprocessor(ConnectorV2, abc.ABC):
     """
 
     @abc.abstractmethod
-    def preprocess(self, observations: dict[Any, Any], episode: Any) -> dict[Any, Any]:
+    def preprocess(self, observations: AgentDict[Tree], episode: EpisodeType) -> AgentDict[Tree]:
         """Return the replacements of the newest observations, by agent id.
 
         Args:
@@ -61,7 +62,7 @@ class MultiAgentObservationPreprocessor(ConnectorV2, abc.ABC):
             episode: The `MultiAgentEpisode`.
         """
 
-    def __call__(self, *, batch: Batch, episodes: list[Any], **kwargs: object) -> Batch:
+    def __call__(self, *, batch: Batch, episodes: Episodes, **kwargs: object) -> Batch:
         """Replace the newest observations of each episode.
 
         Raises:
@@ -85,7 +86,7 @@ class MultiAgentObservationPreprocessor(ConnectorV2, abc.ABC):
         return batch
 
 
-def _of_agent(space: Any, agent: Any) -> Any:
+def _of_agent(space: Space, agent: AgentID) -> Any:
     """Return the space of an agent in a Dict by agent, or else the space itself."""
     if isinstance(space, gym.spaces.Dict) and agent in space.spaces:
         return space[agent]
@@ -104,11 +105,11 @@ class FlattenObservations(ConnectorV2):
 
     def __init__(
         self,
-        input_observation_space: Any = None,
-        input_action_space: Any = None,
+        input_observation_space: Space | None = None,
+        input_action_space: Space | None = None,
         *,
         multi_agent: bool = False,
-        agent_ids: Collection[Any] | None = None,
+        agent_ids: Collection[AgentID] | None = None,
         as_learner_connector: bool = False,
         keys_to_remove: Collection[str] | None = None,
         **kwargs: object,
@@ -140,7 +141,7 @@ class FlattenObservations(ConnectorV2):
         size = gym.spaces.flatdim(self._without_keys(space))
         return gym.spaces.Box(-np.inf, np.inf, (size,), np.float32)
 
-    def _without_keys(self, space: Space) -> Any:
+    def _without_keys(self, space: Space) -> Space:
         if not self._left_out:
             return space
         if not isinstance(space, gym.spaces.Dict):
@@ -152,7 +153,7 @@ class FlattenObservations(ConnectorV2):
             {key: each for key, each in space.spaces.items() if key not in self._left_out}
         )
 
-    def __call__(self, *, batch: Batch, episodes: list[Any], **kwargs: Any) -> Batch:
+    def __call__(self, *, batch: Batch, episodes: Episodes, **kwargs: object) -> Batch:
         """Flatten the newest observations; for learners, all observations."""
         for episode in self.single_agent_episode_iterator(
             episodes, agents_that_stepped_only=not self._whole
@@ -193,8 +194,8 @@ class PrevActionsPrevRewards(ConnectorV2):
 
     def __init__(
         self,
-        input_observation_space: Any = None,
-        input_action_space: Any = None,
+        input_observation_space: Space | None = None,
+        input_action_space: Space | None = None,
         *,
         multi_agent: bool = False,
         n_prev_actions: int = 1,
@@ -234,10 +235,10 @@ class PrevActionsPrevRewards(ConnectorV2):
             parts[self.PREV_REWARDS_KEY] = gym.spaces.Box(-np.inf, np.inf, shape, np.float32)
         return gym.spaces.Dict(parts)
 
-    def __call__(self, *, batch: Batch, episodes: list[Any], **kwargs: object) -> Batch:
+    def __call__(self, *, batch: Batch, episodes: Episodes, **kwargs: object) -> Batch:
         """Extend the newest observation of each episode."""
         for episode in self.single_agent_episode_iterator(episodes):
-            extended: dict[str, Any] = {self.ORIG_OBS_KEY: episode.get_observations(-1)}
+            extended: Batch = {self.ORIG_OBS_KEY: episode.get_observations(-1)}
             if self.n_prev_actions:
                 space = space_of_agent(self.input_action_space, episode, self._multi_agent)
                 extended[self.PREV_ACTIONS_KEY] = self._actions(episode, space)
@@ -249,7 +250,7 @@ class PrevActionsPrevRewards(ConnectorV2):
             write_newest(episode, extended, space)
         return batch
 
-    def _actions(self, episode: Any, space: Space) -> np.ndarray:
+    def _actions(self, episode: Episode, space: Space) -> np.ndarray:
         size = gym.spaces.flatdim(space)
         known = episode.actions.len_incl_lookback()
         taken = [
@@ -270,7 +271,7 @@ def _last(buffer: Any, count: int, shape: tuple[int, ...]) -> np.ndarray:
 class WriteObservationsToEpisodes(ConnectorV2):
     """Writes the observations of the batch into the episodes as the newest ones."""
 
-    def __call__(self, *, batch: Batch, episodes: list[Any], **kwargs: object) -> Batch:
+    def __call__(self, *, batch: Batch, episodes: Episodes, **kwargs: object) -> Batch:
         """Write the column.
 
         Raises:
@@ -288,7 +289,7 @@ class WriteObservationsToEpisodes(ConnectorV2):
         return batch
 
 
-def write_newest(episode: Any, observation: Any, space: Any) -> None:
+def write_newest(episode: EpisodeType, observation: Tree, space: Space) -> None:
     """Replace the newest observation of an episode and set its observation space."""
     episode.set_observations(at_indices=-1, new_data=observation)
     episode.observation_space = space

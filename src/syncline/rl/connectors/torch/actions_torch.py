@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from syncline.rl.columns.names import Columns
 from syncline.rl.connectors.connector import Batch
 from syncline.rl.connectors.to_module.items import DefaultConnector
 from syncline.rl.modules.rl_module import RLModule
+from syncline.rl.value_types import ModuleType
 
 
 class GetActions(DefaultConnector):
     """Adds actions and their log-probabilities for modules that return distribution inputs."""
 
     def __call__(
-        self, *, rl_module: Any, batch: Batch, explore: bool | None = None, **kwargs: object
+        self, *, rl_module: ModuleType, batch: Batch, explore: bool | None = None, **kwargs: object
     ) -> Batch:
         """Add the columns, with several modules to the columns of each."""
         if not hasattr(rl_module, "rl_module_specs"):

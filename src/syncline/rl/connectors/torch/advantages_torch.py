@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 
@@ -12,6 +10,7 @@ from syncline.rl.connectors.connector import Batch
 from syncline.rl.connectors.to_module.items import DefaultConnector, max_seq_len, sequences_of
 from syncline.rl.metrics.names import DEFAULT_MODULE_ID
 from syncline.rl.returns.gae import gae
+from syncline.rl.value_types import Episode, Episodes, ModuleType, Space
 
 
 class GeneralAdvantageEstimation(DefaultConnector):
@@ -26,8 +25,8 @@ class GeneralAdvantageEstimation(DefaultConnector):
 
     def __init__(
         self,
-        input_observation_space: Any = None,
-        input_action_space: Any = None,
+        input_observation_space: Space | None = None,
+        input_action_space: Space | None = None,
         *,
         gamma: float,
         lambda_: float,
@@ -39,7 +38,7 @@ class GeneralAdvantageEstimation(DefaultConnector):
         self._kwargs = {"gamma": gamma, "lambda_": lambda_}
 
     def __call__(
-        self, *, rl_module: Any, batch: Batch, episodes: list[Any], **kwargs: object
+        self, *, rl_module: ModuleType, batch: Batch, episodes: Episodes, **kwargs: object
     ) -> Batch:
         """Add the columns to every module that has a value function."""
         singles = list(self.single_agent_episode_iterator(episodes, agents_that_stepped_only=False))
@@ -50,7 +49,7 @@ class GeneralAdvantageEstimation(DefaultConnector):
             self._add(rl_module[module_id], columns, [len(each) for each in own])
         return batch
 
-    def _add(self, module: Any, columns: Batch, lengths: list[int]) -> None:
+    def _add(self, module: ModuleType, columns: Batch, lengths: list[int]) -> None:
         with torch.no_grad():
             values = module.compute_values(columns)
         stateful = module.is_stateful()
@@ -86,7 +85,7 @@ class GeneralAdvantageEstimation(DefaultConnector):
         return np.append(found[:, 0], np.float32(0.0))
 
 
-def _module_id(episode: Any) -> str:
+def _module_id(episode: Episode) -> str:
     return episode.module_id or DEFAULT_MODULE_ID
 
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
 from syncline.rl.envs.examples.random_env import RandomEnv
-from syncline.rl.value_types import EnvConfig, Info, Space, Tree
-
-Step = tuple[Any, Any, bool, bool, dict[str, Any]]
+from syncline.rl.value_types import Env, EnvConfig, EnvStep, Info, Space, Tree
 
 
 class ActionMaskEnv(RandomEnv):
@@ -38,7 +35,7 @@ class ActionMaskEnv(RandomEnv):
         obs, info = super().reset(seed=seed, options=options)
         return self._masked(obs), info
 
-    def step(self, action: Tree) -> Step:
+    def step(self, action: Tree) -> EnvStep:
         if not self.valid_actions[action]:
             raise ValueError(
                 f"The action {action} is not valid; the mask is {self.valid_actions.tolist()}."
@@ -46,7 +43,7 @@ class ActionMaskEnv(RandomEnv):
         obs, reward, terminated, truncated, info = super().step(action)
         return self._masked(obs), reward, terminated, truncated, info
 
-    def _masked(self, obs: Tree) -> Any:
+    def _masked(self, obs: Tree) -> Tree:
         mask = np.round(obs["action_mask"])
         if not mask.any():
             mask[int(self.np_random.integers(len(mask)))] = 1.0
@@ -54,7 +51,7 @@ class ActionMaskEnv(RandomEnv):
         return {**obs, "action_mask": mask}
 
 
-class CorrelatedActionsEnv(gym.Env[Any, Any]):
+class CorrelatedActionsEnv(Env):
     """One step: choose a1 in {0, 1, 2} for the observation, and a2 in [-2, 2] for both.
 
     The reward is -|1 - (obs + a1)| - |obs + a1 + a2|, so that the best a2 depends on the sampled
@@ -75,14 +72,14 @@ class CorrelatedActionsEnv(gym.Env[Any, Any]):
         self.obs = self.np_random.uniform(-1.0, 1.0, 1).astype(np.float32)
         return self.obs, {}
 
-    def step(self, action: Tree) -> Step:
+    def step(self, action: Tree) -> EnvStep:
         first, second = action
         total = float(self.obs[0]) + float(first)
         reward = -abs(1.0 - total) - abs(total + float(second[0]))
         return self.obs, reward, True, False, {}
 
 
-class NestedSpaceRepeatAfterMeEnv(gym.Env[Any, Any]):
+class NestedSpaceRepeatAfterMeEnv(Env):
     """Task: repeat the observation as action, in any nested space of Discrete and Box.
 
     Rewards: 1 for every equal Discrete, minus the distance for every Box. Configuration: `space`
@@ -110,14 +107,14 @@ class NestedSpaceRepeatAfterMeEnv(gym.Env[Any, Any]):
         self.current_obs = self.observation_space.sample()
         return self.current_obs, {}
 
-    def step(self, action: Tree) -> Step:
+    def step(self, action: Tree) -> EnvStep:
         self.steps += 1
         reward = _match(self.action_space, action, self.current_obs)
         self.current_obs = self.observation_space.sample()
         return self.current_obs, reward, False, self.steps >= self.episode_len, {}
 
 
-def _match(space: Space, action: Tree, wanted: Any) -> float:
+def _match(space: Space, action: Tree, wanted: Tree) -> float:
     if isinstance(space, spaces.Dict):
         return sum(_match(each, action[key], wanted[key]) for key, each in space.items())
     if isinstance(space, spaces.Tuple):

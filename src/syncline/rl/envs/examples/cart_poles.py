@@ -10,13 +10,12 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.classic_control import CartPoleEnv
 
-from syncline.rl.value_types import EnvConfig, Info, Space, Tree
+from syncline.rl.value_types import Env, EnvConfig, EnvStep, Info, Space, Tree
 
 Obs = dict[str, Any]
-Step = tuple[Any, Any, bool, bool, dict[str, Any]]
 
 
-class CartPoleSparseRewards(gym.Env[Any, Any]):
+class CartPoleSparseRewards(Env):
     """CartPole with the sum of rewards at the end, and saved states for planning.
 
     The observation has the keys `obs` and `action_mask`. A truncated episode has no reward.
@@ -32,12 +31,12 @@ class CartPoleSparseRewards(gym.Env[Any, Any]):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, object] | None = None
-    ) -> tuple[Obs, dict[str, Any]]:
+    ) -> tuple[Obs, Info]:
         self.running_reward = 0.0
         obs, info = self.env.reset(seed=seed, options=options)
         return self._masked(obs), info
 
-    def step(self, action: Tree) -> Step:
+    def step(self, action: Tree) -> EnvStep:
         obs, reward, terminated, truncated, info = self.env.step(action)
         self.running_reward += float(reward)
         score = self.running_reward if terminated else 0.0
@@ -103,8 +102,8 @@ class CartPoleWithDictObservationSpace(CartPoleEnv):
         obs, info = super().reset(seed=seed, options=options)
         return self._nested(obs), info
 
-    def step(self, action: Tree) -> Step:
-        result: Step = super().step(action)  # type: ignore[no-untyped-call]
+    def step(self, action: Tree) -> EnvStep:
+        result: EnvStep = super().step(action)  # type: ignore[no-untyped-call]
         obs, reward, terminated, truncated, info = result
         return self._nested(obs), reward, terminated, truncated, info
 
@@ -119,7 +118,7 @@ class CartPoleWithDictObservationSpace(CartPoleEnv):
         }
 
 
-class ParametricActionsCartPole(gym.Env[Any, Any]):
+class ParametricActionsCartPole(Env):
     """CartPole with its two actions hidden at changing positions among `max_avail_actions`.
 
     Observations: `cart`, `action_mask`, and `avail_actions`, an embedding of two numbers for each
@@ -144,12 +143,12 @@ class ParametricActionsCartPole(gym.Env[Any, Any]):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, object] | None = None
-    ) -> tuple[Obs, dict[str, Any]]:
+    ) -> tuple[Obs, Info]:
         super().reset(seed=seed)
         obs, info = self.wrapped.reset(seed=seed, options=options)
         return self._shuffled(obs), info
 
-    def step(self, action: Tree) -> Step:
+    def step(self, action: Tree) -> EnvStep:
         if action not in self.places:
             raise ValueError(
                 f"The action {action} is not available; the available ones are {self.places}."
@@ -157,7 +156,7 @@ class ParametricActionsCartPole(gym.Env[Any, Any]):
         obs, reward, terminated, truncated, info = self.wrapped.step(self.places.index(action))
         return self._shuffled(obs), reward, terminated, truncated, info
 
-    def _shuffled(self, cart: Any) -> Obs:
+    def _shuffled(self, cart: Tree) -> Obs:
         self.places = self.np_random.permutation(self.num_actions)[:2].tolist()
         mask = np.zeros(self.num_actions, np.int8)
         available = np.zeros((self.num_actions, 2), np.float32)
@@ -194,10 +193,10 @@ class CartPoleCrashing(CartPoleEnv):
         obs, info = super().reset(seed=seed, options=options)
         return obs, info
 
-    def step(self, action: Tree) -> Step:
+    def step(self, action: Tree) -> EnvStep:
         self.timesteps += 1
         self._misbehave("", 0.005, "step()")
-        result: Step = super().step(action)  # type: ignore[no-untyped-call]
+        result: EnvStep = super().step(action)  # type: ignore[no-untyped-call]
         return result
 
     def _misbehave(self, suffix: str, default: float, call: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -15,7 +14,7 @@ from syncline.rl.envs.multi_agent_env import (
     MultiAgentEnv,
     MultiAgentStep,
 )
-from syncline.rl.value_types import Space
+from syncline.rl.value_types import OptionMapping, Space, Tree
 
 
 class TwoStepGame(MultiAgentEnv):
@@ -29,7 +28,7 @@ class TwoStepGame(MultiAgentEnv):
     without the key "state"), `actions_are_logits` (False: actions are probabilities).
     """
 
-    def __init__(self, env_config: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, env_config: Mapping[str, object] | None = None) -> None:
         config = env_config or {}
         self._agent_ids = {0, 1}
         self.possible_agents = [0, 1]
@@ -86,7 +85,7 @@ class TwoStepGame(MultiAgentEnv):
     def _obs(self) -> MultiAgentDict:
         return {agent: self._obs_of(agent) for agent in (0, 1)}
 
-    def _obs_of(self, agent: int) -> Any:
+    def _obs_of(self, agent: int) -> Tree:
         if not self.one_hot_state_encoding:
             return self.state + 3 * agent
         one_hot = np.eye(3, dtype=np.int64)[self.state]
@@ -97,7 +96,7 @@ class TwoStepGame(MultiAgentEnv):
 class TwoStepGameWithGroupedAgents(MultiAgentEnv):
     """`TwoStepGame` with both agents as the one agent "agents"."""
 
-    def __init__(self, env_config: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, env_config: Mapping[str, object] | None = None) -> None:
         self._agent_ids = {"agents"}
         super().__init__()
         self.env = TwoStepGame(env_config).with_agent_groups({"agents": [0, 1]})
@@ -128,7 +127,7 @@ class GuessTheNumberGame(MultiAgentEnv):
     MAX_NUMBER = 3
     MAX_STEPS = 20
 
-    def __init__(self, config: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, config: OptionMapping | None = None) -> None:
         config = config or {}
         self._agent_ids = {0, 1}
         self.possible_agents = [0, 1]
@@ -201,7 +200,7 @@ class RockPaperScissors(MultiAgentEnv):
     WIN_MATRIX = {(one, two): _outcome(one, two) for one in range(5) for two in range(5)}
     """Rewards of both players by their moves."""
 
-    def __init__(self, config: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, config: Mapping[str, object] | None = None) -> None:
         self.possible_agents = ["player1", "player2"]
         self.agents = ["player1", "player2"]
         super().__init__()
@@ -253,7 +252,7 @@ class TicTacToe(MultiAgentEnv):
         [2, 4, 6],
     ]
 
-    def __init__(self, config: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, config: Mapping[str, object] | None = None) -> None:
         self.possible_agents = ["player1", "player2"]
         self.agents = ["player1", "player2"]
         super().__init__()
@@ -281,7 +280,7 @@ class TicTacToe(MultiAgentEnv):
         self.timestep = 0
         return {self.current_player: self._obs(self.board)}, {}
 
-    def _obs(self, board: np.ndarray) -> Any:
+    def _obs(self, board: np.ndarray) -> Tree:
         if not self.with_mask:
             return board.copy()
         return {"obs": board.copy(), "action_mask": (board == 0).astype(np.int8)}

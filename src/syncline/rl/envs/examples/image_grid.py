@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from syncline.rl.value_types import EnvConfig, Info, Tree
-
-Step = tuple[Any, float, bool, bool, dict[str, Any]]
+from syncline.rl.value_types import Env, EnvConfig, EnvStep, Frame, Info, Tree
 
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 """Changes of row and column: up, right, down, left."""
 PLAYER, GOAL = (255, 60, 60), (60, 255, 60)
 
 
-class ImageGrid(gym.Env[Any, Any]):
+class ImageGrid(Env):
     """A red player walks to a green goal; both start in random cells of a square grid.
 
     Observations are uint8 images [size * cell, size * cell, 3]. The step to the goal is rewarded
@@ -47,7 +42,7 @@ class ImageGrid(gym.Env[Any, Any]):
         self.steps = 0
         return self.render(), {}
 
-    def step(self, action: Tree) -> Step:
+    def step(self, action: Tree) -> EnvStep:
         down, right = MOVES[int(action)]
         row, column = self.player
         last = self.size - 1
@@ -57,7 +52,7 @@ class ImageGrid(gym.Env[Any, Any]):
         ends = self.steps >= self.max_steps and not at_goal
         return self.render(), 1.0 if at_goal else -0.1, at_goal, ends, {}
 
-    def render(self) -> Any:
+    def render(self) -> Frame:
         """Return the image."""
         grid = np.zeros((self.size, self.size, 3), np.uint8)
         grid[self.goal] = GOAL

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from syncline.rl.value_types import EnvConfig, Info, Tree
-
-Step = tuple[Any, Any, bool, bool, dict[str, Any]]
+from syncline.rl.value_types import Env, EnvConfig, EnvStep, Info, Tree
 
 ACTION_UP, ACTION_RIGHT, ACTION_DOWN, ACTION_LEFT = range(4)
 
 
-class SimpleCorridor(gym.Env[Any, Any]):
+class SimpleCorridor(Env):
     """Walk to the right end of a corridor: reward 1 at the end, -0.01 for every other step.
 
     Actions: 0 for left, 1 for right. Configuration: `corridor_length` (10), at most 999.
@@ -40,18 +35,18 @@ class SimpleCorridor(gym.Env[Any, Any]):
         self.position = 0.0
         return self._obs(), {}
 
-    def step(self, action: Tree) -> Step:
+    def step(self, action: Tree) -> EnvStep:
         if action not in (0, 1):
             raise ValueError(f"The action {action!r} must be 0 or 1.")
         self.position = max(self.position + (1.0 if action else -1.0), 0.0)
         at_end = self.position >= self.end_pos
         return self._obs(), 1.0 if at_end else -0.01, at_end, False, {}
 
-    def _obs(self) -> Any:
+    def _obs(self) -> Tree:
         return np.array([self.position], np.float32)
 
 
-class CliffWalkingWallEnv(gym.Env[Any, Any]):
+class CliffWalkingWallEnv(Env):
     """A grid of 4 rows and 12 columns, whose last row is a wall between start and goal.
 
     The observation is row * 12 + column; the start is 36, the goal 47. Every step costs 1, and the
@@ -60,19 +55,19 @@ class CliffWalkingWallEnv(gym.Env[Any, Any]):
 
     START, GOAL, COLUMNS = 36, 47, 12
 
-    def __init__(self, seed: Any = 42) -> None:
+    def __init__(self, seed: object = 42) -> None:
         self.observation_space = spaces.Discrete(48)
         self.action_space = spaces.Discrete(4)
         self.position = self.START
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, object] | None = None
-    ) -> tuple[int, dict[str, Any]]:
+    ) -> tuple[int, Info]:
         super().reset(seed=seed)
         self.position = self.START
         return self.position, {}
 
-    def step(self, action: Tree) -> Step:
+    def step(self, action: Tree) -> EnvStep:
         row, column = divmod(self.position, self.COLUMNS)
         if action == ACTION_UP:
             row = max(row - 1, 0)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.classic_control import CartPoleEnv, PendulumEnv
 
-from syncline.rl.value_types import EnvConfig, Info, Space, Tree
-
-Step = tuple[Any, Any, bool, bool, dict[str, Any]]
+from syncline.rl.value_types import Env, EnvConfig, EnvStep, Info, Space, Tree
 
 
 class StatelessCartPole(CartPoleEnv):
@@ -28,8 +25,8 @@ class StatelessCartPole(CartPoleEnv):
         obs, info = super().reset(seed=seed, options=options)
         return obs[[0, 2]], info
 
-    def step(self, action: Tree) -> Step:
-        result: Step = super().step(action)  # type: ignore[no-untyped-call]
+    def step(self, action: Tree) -> EnvStep:
+        result: EnvStep = super().step(action)  # type: ignore[no-untyped-call]
         obs, reward, terminated, truncated, info = result
         return obs[[0, 2]], reward, terminated, truncated, info
 
@@ -50,13 +47,13 @@ class StatelessPendulum(PendulumEnv):
         obs, info = super().reset(seed=seed, options=options)
         return obs[:-1], info
 
-    def step(self, action: Tree) -> Step:
-        result: Step = super().step(action)  # type: ignore[no-untyped-call]
+    def step(self, action: Tree) -> EnvStep:
+        result: EnvStep = super().step(action)  # type: ignore[no-untyped-call]
         obs, reward, terminated, truncated, info = result
         return obs[:-1], reward, terminated, truncated, info
 
 
-class RepeatAfterMeEnv(gym.Env[Any, Any]):
+class RepeatAfterMeEnv(Env):
     """Task: repeat the observation from `repeat_delay` steps ago as action.
 
     Rewards: 1 for a right bit, -1 for a wrong one; with `continuous`, minus the distance to the two
@@ -72,7 +69,7 @@ class RepeatAfterMeEnv(gym.Env[Any, Any]):
         self.action_space = self.observation_space
         self.delay = int(config.get("repeat_delay", 1))
         self.episode_len = int(config.get("episode_len", 100))
-        self.history: list[Any] = []
+        self.history: list[Tree] = []
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, object] | None = None
@@ -81,7 +78,7 @@ class RepeatAfterMeEnv(gym.Env[Any, Any]):
         self.history = [np.zeros(2, np.float32) if self.continuous else 0] * self.delay
         return self._next_obs(), {}
 
-    def step(self, action: Tree) -> Step:
+    def step(self, action: Tree) -> EnvStep:
         wanted = self.history[-(1 + self.delay)]
         if self.continuous:
             reward = -float(np.abs(action - wanted).sum())
@@ -90,16 +87,16 @@ class RepeatAfterMeEnv(gym.Env[Any, Any]):
         over = len(self.history) > self.episode_len
         return self._next_obs(), reward, over, over, {}
 
-    def _next_obs(self) -> Any:
+    def _next_obs(self) -> Tree:
         if self.continuous:
-            token: Any = self.np_random.random(2, np.float32)
+            token: object = self.np_random.random(2, np.float32)
         else:
             token = int(self.np_random.integers(2))
         self.history.append(token)
         return token
 
 
-class RepeatInitialObsEnv(gym.Env[Any, Any]):
+class RepeatInitialObsEnv(Env):
     """Task: repeat the first observation for `episode_len` steps; 1 if right, -1 if wrong.
 
     All later observations are 0.
@@ -122,7 +119,7 @@ class RepeatInitialObsEnv(gym.Env[Any, Any]):
         self.num_steps = 0
         return self.token, {}
 
-    def step(self, action: Tree) -> Step:
+    def step(self, action: Tree) -> EnvStep:
         reward = 1 if action == self.token else -1
         self.num_steps += 1
         over = self.num_steps >= self.episode_len

@@ -6,14 +6,14 @@ import copy
 import math
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
 from syncline.rl.envs.multi_agent_env import make_multi_agent
+from syncline.rl.value_types import Env, Info, Options, Tree
 
 
-class RandomEnv(gym.Env[Any, Any]):
+class RandomEnv(Env):
     """Returns random samples of its spaces.
 
     Configuration: `observation_space`, `action_space` (both Discrete(2)), `reward_space` (Box from
@@ -35,9 +35,7 @@ class RandomEnv(gym.Env[Any, Any]):
             self.observation_sample = self.observation_space.sample()
             self.reward_sample = self.reward_space.sample()
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Options | None = None) -> tuple[Any, Info]:
         super().reset(seed=seed)
         if seed is not None:
             self.observation_space.seed(seed)
@@ -57,7 +55,7 @@ class RandomEnv(gym.Env[Any, Any]):
             reward = self.reward_space.sample()
         return self._obs(), reward, terminated, truncated, {}
 
-    def _obs(self) -> Any:
+    def _obs(self) -> Tree:
         if self.static_samples:
             return copy.deepcopy(self.observation_sample)
         return self.observation_space.sample()
@@ -69,7 +67,7 @@ RandomMultiAgentEnv = make_multi_agent(RandomEnv)
 class RandomLargeObsSpaceEnv(RandomEnv):
     """`RandomEnv` with observations of 5000 numbers."""
 
-    def __init__(self, config: dict[str, Any] | None = None) -> None:
+    def __init__(self, config: Options | None = None) -> None:
         space = spaces.Box(-1.0, 1.0, (5000,))
         super().__init__({**(config or {}), "observation_space": space})
 
@@ -77,7 +75,7 @@ class RandomLargeObsSpaceEnv(RandomEnv):
 class RandomLargeObsSpaceEnvContActions(RandomEnv):
     """`RandomEnv` with observations of 5000 numbers and actions of 5."""
 
-    def __init__(self, config: dict[str, Any] | None = None) -> None:
+    def __init__(self, config: Options | None = None) -> None:
         large = {
             "observation_space": spaces.Box(-1.0, 1.0, (5000,)),
             "action_space": spaces.Box(-1.0, 1.0, (5,)),

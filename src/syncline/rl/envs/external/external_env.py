@@ -6,7 +6,7 @@ import threading
 import uuid
 from typing import Any
 
-from syncline.rl.value_types import Info, Tree
+from syncline.rl.value_types import Info, Space, Tree
 
 
 class ExternalEnv(threading.Thread):
@@ -19,14 +19,14 @@ class ExternalEnv(threading.Thread):
     """
 
     def __init__(
-        self, action_space: Any, observation_space: Any, max_concurrent: int | None = None
+        self, action_space: Space, observation_space: Space, max_concurrent: int | None = None
     ) -> None:
         super().__init__(daemon=True, name=type(self).__name__)
         self.action_space = action_space
         self.observation_space = observation_space
         self._peer: Any = None
 
-    def connect(self, peer: Any) -> None:
+    def connect(self, peer: object) -> None:
         """Set the object that answers requests; called by the env runner before `start`."""
         self._peer = peer
 
@@ -40,7 +40,7 @@ class ExternalEnv(threading.Thread):
         self._peer.start(episode_id, training_enabled)
         return episode_id
 
-    def get_action(self, episode_id: str, observation: Tree) -> Any:
+    def get_action(self, episode_id: str, observation: Tree) -> Tree:
         """Return the action for an observation, ready for the environment."""
         return self._peer.act(episode_id, observation)
 

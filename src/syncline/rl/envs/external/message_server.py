@@ -8,9 +8,14 @@ import os
 import socket
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
-from syncline.rl.envs.external.rllink import RLlink, get_rllink_message, send_rllink_message
+from syncline.rl.envs.external.rllink import (
+    Message,
+    RLlink,
+    get_rllink_message,
+    send_rllink_message,
+)
 
 logger = logging.getLogger("syncline")
 
@@ -21,7 +26,7 @@ Address = tuple[str, int] | str
 class Peer(Protocol):
     """Handles the messages of one simulator."""
 
-    def answer(self, kind: RLlink, message: dict[str, Any]) -> dict[str, Any] | None:
+    def answer(self, kind: RLlink, message: Message) -> Message | None:
         """Return the answer to a message, or None for no answer.
 
         Raises ValueError for an invalid message; its text is sent to the simulator.

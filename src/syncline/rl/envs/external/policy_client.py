@@ -16,9 +16,14 @@ from syncline.rl.algorithm.acting import Acting
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import map_tree
 from syncline.rl.envs.external.message_server import Address
-from syncline.rl.envs.external.rllink import RLlink, get_rllink_message, send_rllink_message
+from syncline.rl.envs.external.rllink import (
+    Message,
+    RLlink,
+    get_rllink_message,
+    send_rllink_message,
+)
 from syncline.rl.episodes.single_agent_episode import SingleAgentEpisode
-from syncline.rl.value_types import Info, Tree
+from syncline.rl.value_types import Batch, Info, Tree
 
 STEPS_PER_MESSAGE = 200
 
@@ -71,7 +76,7 @@ class PolicyClient:
             )
         return episode_id
 
-    def get_action(self, episode_id: str, observation: Tree) -> Any:
+    def get_action(self, episode_id: str, observation: Tree) -> Tree:
         """Return the action for an observation, ready for the environment."""
         if self._local is not None:
             return self._local.act(episode_id, observation)
@@ -125,7 +130,7 @@ class PolicyClient:
         """Close the connection."""
         self._socket.close()
 
-    def _ask(self, kind: RLlink, **message: Any) -> dict[str, Any]:
+    def _ask(self, kind: RLlink, **message: object) -> Message:
         send_rllink_message(self._socket, {"type": kind.name, **message})
         if kind is RLlink.EPISODES:
             return {}
@@ -179,7 +184,7 @@ class _LocalInference:
         """Begin an episode."""
         self._episodes[episode_id] = _Running(episode_id, training)
 
-    def act(self, episode_id: str, observation: Tree) -> Any:
+    def act(self, episode_id: str, observation: Tree) -> Tree:
         """Return an action."""
         if self._clock() - self._updated > self._interval:
             self.update()
@@ -220,7 +225,7 @@ class _Running:
         self.training = training
         self.reward = 0.0
         self._action: Tree = None
-        self._outputs: dict[str, Any] = {}
+        self._outputs: Batch = {}
 
     def observed(
         self, observation: Tree, *, terminated: bool = False, truncated: bool = False
@@ -239,7 +244,7 @@ class _Running:
         )
         self.reward = 0.0
 
-    def acted(self, action: Tree, outputs: dict[str, Any]) -> None:
+    def acted(self, action: Tree, outputs: Batch) -> None:
         """Record the action of the next step."""
         self._action, self._outputs = action, outputs
 

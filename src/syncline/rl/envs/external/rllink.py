@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 from enum import Enum
-from typing import Any
+from typing import Any, TypeAlias
 
 from syncline.rl import array_msgpack
 from syncline.suggestions import did_you_mean
@@ -16,6 +16,9 @@ from syncline.suggestions import did_you_mean
 HEADER_BYTES = 8
 LARGEST_MESSAGE_BYTES = 10**HEADER_BYTES - 1
 VERSION = "0.0.1"
+
+Message: TypeAlias = dict[str, Any]
+"""The content of a message, as its encoding gives it."""
 
 
 class RLlink(Enum):
@@ -53,7 +56,7 @@ class RLlink(Enum):
         return self.name
 
 
-def send_rllink_message(sock_: socket.socket, message: dict[str, Any]) -> None:
+def send_rllink_message(sock_: socket.socket, message: Message) -> None:
     """Send a message.
 
     Raises:
@@ -72,7 +75,7 @@ def send_rllink_message(sock_: socket.socket, message: dict[str, Any]) -> None:
         raise ConnectionError(f"The peer of {sock_} has disconnected: {error}") from error
 
 
-def get_rllink_message(sock_: socket.socket) -> tuple[RLlink, dict[str, Any]]:
+def get_rllink_message(sock_: socket.socket) -> tuple[RLlink, Message]:
     """Wait for a message; return its type and its other fields.
 
     Raises:

@@ -14,11 +14,13 @@ import torch
 from syncline.rl.columns.fragment import Fragment
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.sequences import sequences
+from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.config.schedule import Schedule
 from syncline.rl.learners.torch.torch_learner import ROWS_AT_ONCE, TorchLearner, initial_state
 from syncline.rl.learners.torch.train_batch import Batch, TrainBatch, as_tensor, as_tensors
 from syncline.rl.metrics.names import NUM_ENV_STEPS_SAMPLED_LIFETIME
 from syncline.rl.modules.rl_module import RLModule
+from syncline.rl.value_types import ModuleType
 
 LEARNER_RESULTS_CURR_ENTROPY_COEFF_KEY = "curr_entropy_coeff"
 POLICY_LOSS_KEY = "policy_loss"
@@ -39,7 +41,7 @@ class ActorCriticLearner(TorchLearner):
         super().before_gradient_based_update(timesteps=timesteps)
         step = int(timesteps.get(NUM_ENV_STEPS_SAMPLED_LIFETIME, 0))
         for module_id in self.module:
-            config: Any = self.config.get_config_for_module(module_id)
+            config: AlgorithmConfig = self.config.get_config_for_module(module_id)
             value = Schedule(config.entropy_coeff, "entropy_coeff").value(step)
             self.entropy_coeffs[module_id] = value
             self.metrics.log_value(
@@ -48,7 +50,7 @@ class ActorCriticLearner(TorchLearner):
 
     def policy(self, module_id: str, fwd_out: Batch) -> Any:
         """Return the action distribution of a training pass."""
-        module: Any = self.module[module_id]
+        module: ModuleType = self.module[module_id]
         return module.get_train_action_dist_cls().from_logits(fwd_out[Columns.ACTION_DIST_INPUTS])
 
     def log_probabilities(self, module: RLModule, fragment: Fragment) -> np.ndarray:

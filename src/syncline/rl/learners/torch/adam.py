@@ -36,7 +36,7 @@ class FlatAdam(torch.optim.Optimizer):
         add = torch.optim.Optimizer.add_param_group
         getattr(add, "__wrapped__", add)(self, param_group)
 
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
         """Update all parameters that have a gradient. `closure` must be None."""
         self.update()
 

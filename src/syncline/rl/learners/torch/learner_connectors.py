@@ -182,7 +182,7 @@ class LearnerConnectors:
         )
 
 
-def _items(batch: Batch, name: str, episode: SingleAgentEpisode, otherwise: Any) -> list[Tree]:
+def _items(batch: Batch, name: str, episode: SingleAgentEpisode, otherwise: Tree) -> list[Tree]:
     """Return the items of an episode, from the batch if it has the column."""
     if name in batch:
         return items_of(batch[name][batch_key(episode)])
@@ -246,5 +246,5 @@ def _stacked(arrays: Tree) -> np.ndarray:
     return stacked.astype(_narrow(stacked.dtype), copy=False)
 
 
-def _narrow(dtype: Any) -> Any:
+def _narrow(dtype: object) -> Any:
     return np.float32 if dtype == np.float64 else dtype

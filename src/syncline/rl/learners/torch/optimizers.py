@@ -15,7 +15,7 @@ from syncline.rl.columns.trees import map_tree
 from syncline.rl.config.schedule import Schedule
 from syncline.rl.learners.torch.adam import FlatAdam
 from syncline.rl.learners.torch.flat_parameters import FlatParameters, are_alike
-from syncline.rl.value_types import Tree
+from syncline.rl.value_types import OptionSchedule, Tree
 from syncline.suggestions import did_you_mean
 
 DEFAULT_OPTIMIZER = "default_optimizer"
@@ -35,7 +35,12 @@ class Optimizers:
     # -- registration
 
     def register_adam(
-        self, module_id: str, name: str, params: Sequence[nn.Parameter], lr: Any, eps: float
+        self,
+        module_id: str,
+        name: str,
+        params: Sequence[nn.Parameter],
+        lr: OptionSchedule,
+        eps: float,
     ) -> None:
         """Create Adam for parameters of a module, and make them views of one vector."""
         params = list(dict.fromkeys(params))
@@ -48,7 +53,7 @@ class Optimizers:
         self.register(module_id, name, optimizer, lr)
 
     def register(
-        self, module_id: str, name: str, optimizer: torch.optim.Optimizer, lr: Any
+        self, module_id: str, name: str, optimizer: torch.optim.Optimizer, lr: OptionSchedule | None
     ) -> None:
         """Register an optimizer with a learning rate or schedule; None keeps its own rate."""
         self._by_module.setdefault(module_id, {})[name] = optimizer
@@ -290,9 +295,9 @@ def _set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
         group["lr"] = rate
 
 
-def _to_array(leaf: Tree) -> Any:
+def _to_array(leaf: Tree) -> Tree:
     return leaf.detach().cpu().numpy() if isinstance(leaf, torch.Tensor) else leaf
 
 
-def _to_tensor(leaf: Tree) -> Any:
+def _to_tensor(leaf: Tree) -> Tree:
     return torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf

@@ -17,6 +17,7 @@ from syncline.core.host import interface_of
 from syncline.rl.columns.trees import map_tree
 from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.runners.threads import limited_threads
+from syncline.rl.value_types import CallArguments, LearnerType, Tree
 from syncline.train.backend import GroupPlan
 from syncline.train.torch import process_group
 
@@ -30,13 +31,15 @@ class RemoteLearner:
         rank: Rank of the learner.
     """
 
-    def __init__(self, config: AlgorithmConfig, module_spec: Any, rank: int) -> None:
+    def __init__(self, config: AlgorithmConfig, module_spec: object, rank: int) -> None:
         cpus = config.num_cpus_per_learner
         self._threads = 1 if cpus == "auto" else max(int(cpus), 1)
         self.world_rank = rank
         self.world_size = config.num_learners
         with limited_threads(self._threads):
-            self._learner: Any = config.learner_class(config=config, module_spec=module_spec)
+            self._learner: LearnerType = config.learner_class(
+                config=config, module_spec=module_spec
+            )
             self._learner.build()
         self._state_before: Any = None
 
@@ -56,7 +59,7 @@ class RemoteLearner:
         process_group.enter_group(cast("Any", self), plan)
         self._learner.rank, self._learner.num_learners = self.world_rank, self.world_size
 
-    def update(self, method: str, sent: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
+    def update(self, method: str, sent: CallArguments) -> Any:
         """Call a training method of the learner; keep the state before the call.
 
         Args:
@@ -82,10 +85,10 @@ class RemoteLearner:
         """Return a copy of the learner's state."""
         return map_tree(copy.copy, self._learner.get_state())
 
-    def set_state(self, state: Any) -> None:
+    def set_state(self, state: Tree) -> None:
         """Set the learner's state."""
         self._learner.set_state(state)
 
-    def apply(self, function: Callable[..., Any], *args: object, **kwargs: object) -> Any:
+    def apply(self, function: Callable[..., object], *args: object, **kwargs: object) -> Any:
         """Return `function(learner, …)`."""
         return function(self._learner, *args, **kwargs)

@@ -17,6 +17,7 @@ from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.learners.torch.torch_learner import TorchLearner
 from syncline.rl.learners.torch.train_batch import Batch
 from syncline.rl.metrics.names import NUM_ENV_STEPS_SAMPLED_LIFETIME
+from syncline.rl.value_types import ModuleType, Results, Selection
 
 NUM_TARGET_UPDATES = "num_target_updates"
 
@@ -31,7 +32,7 @@ _HOOKS = frozenset(name for name in vars(TorchLearner) if not name.startswith("_
 class DirectStep(Protocol):
     """Computes the gradients of a loss without autograd."""
 
-    def gradients(self, columns: dict[str, Tree]) -> tuple[np.ndarray, dict[str, Any]]:
+    def gradients(self, columns: dict[str, Tree]) -> tuple[np.ndarray, Batch]:
         """Set the gradients of all weights; return the errors, [B], and metrics."""
         ...
 
@@ -41,10 +42,10 @@ class _DirectUpdate:
     """Update procedure of a module."""
 
     module_id: str
-    module: Any
+    module: ModuleType
     options: Any
     """Options of the learner."""
-    config: Any
+    config: AlgorithmConfig
     """Options of the module."""
     step: DirectStep | None
     """None if the update needs autograd."""
@@ -62,7 +63,7 @@ class TargetNetworkLearner(TorchLearner):
         self._direct: dict[str, _DirectUpdate] = {}
         self._direct_rows: dict[str, int] = {}
         self.errors: dict[str, torch.Tensor] = {}
-        self._reported: dict[str, dict[str, Any]] = {}
+        self._reported: dict[str, Results] = {}
         self._last_target_update: dict[str, int] = {}
         self._targets_of: dict[str, tuple[Any, Any]] = {}
         super().build()
@@ -155,14 +156,14 @@ class TargetNetworkLearner(TorchLearner):
 
     # -- metrics
 
-    def report(self, module_id: str, **values: Any) -> None:
+    def report(self, module_id: str, **values: object) -> None:
         """Store tensors of the latest update, whose means are metrics.
 
         Means are computed when results are read, once in many updates.
         """
         self._reported[module_id] = values
 
-    def reduce_metrics(self) -> dict[str, Any]:
+    def reduce_metrics(self) -> Results:
         """Return the metrics since the previous call."""
         for module_id, values in self._reported.items():
             means = {name: _mean(value) for name, value in values.items()}
@@ -181,13 +182,13 @@ class TargetNetworkLearner(TorchLearner):
         for module_id, module in self.module.items():
             if not hasattr(module, "get_target_network_pairs"):
                 continue  # a rule-based module without weights
-            config: Any = self.config.get_config_for_module(module_id)
+            config: AlgorithmConfig = self.config.get_config_for_module(module_id)
             if self.is_target_due(module_id, config, step):
                 self._last_target_update[module_id] = step
                 self._move_targets(module_id, module, config.tau)
                 self.metrics.log_value((module_id, NUM_TARGET_UPDATES), 1, reduce="lifetime_sum")
 
-    def _move_targets(self, module_id: str, module: Any, tau: float) -> None:
+    def _move_targets(self, module_id: str, module: ModuleType, tau: float) -> None:
         """Update the targets of a module; cache its parameters, because collecting them is slow."""
         known, tensors = self._targets_of.get(module_id, (None, []))
         if known is not module:
@@ -206,10 +207,12 @@ class TargetNetworkLearner(TorchLearner):
         self._last_target_update.pop(module_id, None)
         self._targets_of.pop(module_id, None)
 
-    def get_state(self, *args: Any, **kwargs: Any) -> StateDict:
+    def get_state(
+        self, components: Selection = None, *, not_components: Selection = None, **kwargs: object
+    ) -> StateDict:
         """Return modules, optimizers and counters."""
         return {
-            **super().get_state(*args, **kwargs),
+            **super().get_state(components, not_components=not_components, **kwargs),
             "last_target_update": dict(self._last_target_update),
         }
 
@@ -239,7 +242,7 @@ def weighted_mean(losses: torch.Tensor, batch: Batch) -> torch.Tensor:
     return (losses * batch[WEIGHTS] if WEIGHTS in batch else losses).mean(-1)
 
 
-def move_targets(pairs: Any, tau: float) -> None:
+def move_targets(pairs: object, tau: float) -> None:
     """Set each target network to (1 - tau) target + tau online; buffers are copied.
 
     Args:

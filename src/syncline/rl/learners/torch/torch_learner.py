@@ -45,6 +45,14 @@ from syncline.rl.metrics.names import (
     NUM_TRAINABLE_PARAMETERS,
 )
 from syncline.rl.modules.rl_module import MultiRLModule, MultiRLModuleSpec, RLModule
+from syncline.rl.value_types import (
+    CallArguments,
+    Components,
+    ModuleType,
+    OptionMapping,
+    OptionSchedule,
+    Results,
+)
 
 ROWS_AT_ONCE = 8192
 """Rows per pass without gradients."""
@@ -168,7 +176,7 @@ class TorchLearner(Checkpointable):
         """True with several learners."""
         return self.num_learners > 1
 
-    def should_module_be_updated(self, module_id: str, multi_agent_batch: Any = None) -> bool:
+    def should_module_be_updated(self, module_id: str, multi_agent_batch: object = None) -> bool:
         """Return True if a module is trained."""
         train = self.config.policies_to_train
         if train is None:
@@ -198,7 +206,7 @@ class TorchLearner(Checkpointable):
         module_id: str,
         optimizer_name: str,
         params: Sequence[nn.Parameter],
-        lr: Any,
+        lr: OptionSchedule,
         eps: float = 1e-8,
     ) -> None:
         """Create Adam for parameters of a module, and make them views of one vector."""
@@ -211,7 +219,7 @@ class TorchLearner(Checkpointable):
         optimizer_name: str = DEFAULT_OPTIMIZER,
         optimizer: torch.optim.Optimizer,
         params: Sequence[nn.Parameter],
-        lr_or_lr_schedule: Any = None,
+        lr_or_lr_schedule: OptionSchedule | None = None,
     ) -> None:
         """Register an optimizer of a module, with a learning rate or schedule."""
         self.optimizers.register(module_id, optimizer_name, optimizer, lr_or_lr_schedule)
@@ -373,7 +381,7 @@ class TorchLearner(Checkpointable):
         num_epochs: int = 1,
         minibatch_size: int | None = None,
         shuffle_batch_per_epoch: bool = False,
-    ) -> dict[str, Any]:
+    ) -> Results:
         """Train on fragments or prepared batches; return the metrics since the previous call.
 
         Args:
@@ -394,7 +402,7 @@ class TorchLearner(Checkpointable):
         )
         return self.reduce_metrics()
 
-    def reduce_metrics(self) -> dict[str, Any]:
+    def reduce_metrics(self) -> Results:
         """Return the metrics since the previous call."""
         return self.metrics.reduce(compile=False)
 
@@ -565,7 +573,7 @@ class TorchLearner(Checkpointable):
         """Return the losses by module id."""
         losses = {}
         for module_id, out in fwd_out.items():
-            module: Any = self.module[module_id]
+            module: ModuleType = self.module[module_id]
             config = self.config.get_config_for_module(module_id)
             if hasattr(module, "compute_self_supervised_loss"):
                 loss = module.compute_self_supervised_loss(
@@ -710,7 +718,7 @@ class TorchLearner(Checkpointable):
         *,
         module_id: str,
         module_spec: Any,
-        config_overrides: Mapping[str, Any] | None = None,
+        config_overrides: OptionMapping | None = None,
         new_should_module_be_updated: Any = None,
     ) -> None:
         """Add a module. The seed and its id determine its initial weights."""
@@ -780,11 +788,11 @@ class TorchLearner(Checkpointable):
         if "metrics" in state:
             self.metrics.set_state(state["metrics"])
 
-    def get_checkpointable_components(self) -> list[tuple[str, Any]]:
+    def get_checkpointable_components(self) -> Components:
         """Return the modules."""
         return [(COMPONENT_RL_MODULE, self.module)]
 
-    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def get_ctor_args_and_kwargs(self) -> CallArguments:
         """Return the arguments of the constructor."""
         return (), {"config": self.config, "module_spec": self._module_spec}
 
@@ -793,7 +801,7 @@ class TorchLearner(Checkpointable):
 
 
 def _network(module: RLModule) -> Any:
-    found: Any = module.unwrapped() if hasattr(module, "unwrapped") else module
+    found: object = module.unwrapped() if hasattr(module, "unwrapped") else module
     return found
 
 
@@ -807,5 +815,5 @@ def initial_state(module: RLModule) -> Tree:
     return map_tree(lambda leaf: np.asarray(_to_array(leaf)), module.get_initial_state())
 
 
-def _to_array(leaf: Tree) -> Any:
+def _to_array(leaf: Tree) -> Tree:
     return leaf.detach().cpu().numpy() if isinstance(leaf, torch.Tensor) else leaf

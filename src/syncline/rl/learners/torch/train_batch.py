@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ import torch
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree, first_leaf, map_tree, stack_trees
 
-TensorTree = Any
+TensorTree = Tree
 Batch = dict[str, TensorTree]
 """Columns as tensors, [B, …] or [S, L, …]."""
 

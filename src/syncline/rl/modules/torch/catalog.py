@@ -38,6 +38,7 @@ from syncline.rl.modules.torch.encoders import (
 from syncline.rl.modules.torch.heads import FreeLogStdMLPHeadConfig, MLPHeadConfig
 from syncline.rl.modules.torch.memory import RecurrentEncoderConfig
 from syncline.rl.modules.torch.observations import is_image, leaf_spaces, vector_size
+from syncline.rl.value_types import Batch, CheckedSpace, Network, OptionMapping, Options, Tree
 from syncline.rl.value_types import Space as Space
 
 
@@ -60,13 +61,13 @@ class Catalog:
         self,
         observation_space: Space,
         action_space: Space,
-        model_config_dict: Mapping[str, Any] | DefaultModelConfig | None = None,
+        model_config_dict: Mapping[str, object] | DefaultModelConfig | None = None,
         **kwargs: object,
     ) -> None:
         self.observation_space = observation_space
         self.action_space = action_space
         completed = dataclasses.asdict(complete_model_config(model_config_dict))
-        self._model_config_dict: dict[str, Any] = completed | _as_dict(model_config_dict)
+        self._model_config_dict: Options = completed | _as_dict(model_config_dict)
         self._latent_dims: tuple[int, ...] | None = None
         self._determine_components_hook()
 
@@ -85,10 +86,10 @@ class Catalog:
         return self._latent_dims
 
     @latent_dims.setter
-    def latent_dims(self, value: Any) -> None:
+    def latent_dims(self, value: Tree) -> None:
         self._latent_dims = value
 
-    def build_encoder(self, framework: str = "torch") -> Any:
+    def build_encoder(self, framework: str = "torch") -> Network:
         """Return the encoder."""
         return self._encoder_config.build(framework=framework)
 
@@ -102,7 +103,7 @@ class Catalog:
     def _get_encoder_config(
         cls,
         observation_space: Space,
-        model_config_dict: Mapping[str, Any],
+        model_config_dict: OptionMapping,
         action_space: Space | None = None,
     ) -> Any:
         """Return the settings of the encoder, with memory if configured."""
@@ -135,7 +136,7 @@ class Catalog:
         )
 
     @classmethod
-    def _stateless_encoder_config(cls, space: Space, given: Mapping[str, Any]) -> Any:
+    def _stateless_encoder_config(cls, space: Space, given: Mapping[str, object]) -> Any:
         """Return the settings of an encoder of single observations.
 
         Vectors use fully connected layers, images use convolutions, and all other observations are
@@ -217,7 +218,7 @@ class PPOCatalog(Catalog):
         self,
         observation_space: Space,
         action_space: Space,
-        model_config_dict: Mapping[str, Any] | DefaultModelConfig | None = None,
+        model_config_dict: Mapping[str, object] | DefaultModelConfig | None = None,
         **kwargs: object,
     ) -> None:
         super().__init__(observation_space, action_space, model_config_dict, **kwargs)
@@ -230,7 +231,7 @@ class PPOCatalog(Catalog):
         self.pi_head_config: Any = None
         self.vf_head_config: Any = MLPHeadConfig(**self._head_settings(), output_layer_dim=1)
 
-    def _head_settings(self) -> dict[str, Any]:
+    def _head_settings(self) -> Batch:
         given = self._model_config_dict
         return {
             "input_dims": self.latent_dims,
@@ -245,15 +246,15 @@ class PPOCatalog(Catalog):
             "hidden_layer_bias_initializer_config": given["head_fcnet_bias_initializer_kwargs"],
         }
 
-    def build_actor_critic_encoder(self, framework: str = "torch") -> Any:
+    def build_actor_critic_encoder(self, framework: str = "torch") -> Network:
         """Return the encoders of policy and value function."""
         return self.actor_critic_encoder_config.build(framework=framework)
 
-    def build_encoder(self, framework: str = "torch") -> Any:
+    def build_encoder(self, framework: str = "torch") -> Network:
         """Raise NotImplementedError: use `build_actor_critic_encoder`."""
         raise NotImplementedError("PPOCatalog builds encoders by `build_actor_critic_encoder()`.")
 
-    def build_pi_head(self, framework: str = "torch") -> Any:
+    def build_pi_head(self, framework: str = "torch") -> Network:
         """Return the policy head, with one output per parameter of the distribution.
 
         Raises:
@@ -280,16 +281,16 @@ class PPOCatalog(Catalog):
             )
         return self.pi_head_config.build(framework=framework)
 
-    def build_vf_head(self, framework: str = "torch") -> Any:
+    def build_vf_head(self, framework: str = "torch") -> Network:
         """Return the value head."""
         return self.vf_head_config.build(framework=framework)
 
 
-def _as_dict(config: Mapping[str, Any] | DefaultModelConfig | None) -> dict[str, Any]:
+def _as_dict(config: Mapping[str, object] | DefaultModelConfig | None) -> Batch:
     return model_config_dict(config)
 
 
-def _mlp_encoder_config(dims: Any, given: Mapping[str, Any]) -> MLPEncoderConfig:
+def _mlp_encoder_config(dims: Any, given: OptionMapping) -> MLPEncoderConfig:
     """Return the settings of fully connected layers; the last one is the output layer."""
     if not given["fcnet_hiddens"]:
         raise ValueError("`fcnet_hiddens=[]` leaves no encoder: use at least one layer.")
@@ -317,7 +318,7 @@ def _mlp_encoder_config(dims: Any, given: Mapping[str, Any]) -> MLPEncoderConfig
     )
 
 
-def _cnn_encoder_config(space: Any, given: Mapping[str, Any]) -> CNNEncoderConfig:
+def _cnn_encoder_config(space: CheckedSpace, given: OptionMapping) -> CNNEncoderConfig:
     return CNNEncoderConfig(
         input_dims=tuple(space.shape),
         cnn_filter_specifiers=given["conv_filters"] or default_filters(space.shape),

@@ -34,6 +34,7 @@ from syncline.rl.modules.torch.observations import (
     vector_size,
 )
 from syncline.rl.modules.torch.primitives import (
+    Activation,
     Initializer,
     TorchCNN,
     convolved_size,
@@ -41,7 +42,7 @@ from syncline.rl.modules.torch.primitives import (
     get_activation,
     initialize,
 )
-from syncline.rl.value_types import Batch, Space, Tree
+from syncline.rl.value_types import Batch, CheckedSpace, Options, Space, Tree
 
 
 @dataclass
@@ -63,17 +64,17 @@ class CNNEncoderConfig(ModelConfig):
     """[channels, kernel, stride(, "same" | "valid")] of each convolution."""
     cnn_use_bias: bool = True
     """Use a bias in the convolutions."""
-    cnn_activation: Any = "relu"
+    cnn_activation: Activation = "relu"
     """Activation after each convolution."""
     cnn_use_layernorm: bool = False
     """Add a LayerNorm over the channels before each activation."""
     cnn_kernel_initializer: Initializer = None
     """Initializer of the kernels."""
-    cnn_kernel_initializer_config: dict[str, Any] | None = None
+    cnn_kernel_initializer_config: Options | None = None
     """Arguments of this initializer."""
     cnn_bias_initializer: Initializer = None
     """Initializer of the biases."""
-    cnn_bias_initializer_config: dict[str, Any] | None = None
+    cnn_bias_initializer_config: Options | None = None
     """Arguments of this initializer."""
     flatten_at_end: bool = True
     """Return vectors instead of images."""
@@ -104,7 +105,7 @@ class NestedEncoderConfig(ModelConfig):
     leaves, and fully connected layers over the concatenation.
     """
 
-    space: Any = None
+    space: CheckedSpace = None
     """Space of the observations."""
     cnn_configs: Mapping[Path, CNNEncoderConfig] = field(default_factory=dict)
     """Encoders of the leaves that are images, by path."""
@@ -265,13 +266,13 @@ class TorchActorCriticEncoder(TorchModel, Encoder):
             critic = self.critic_encoder(inputs, **kwargs)[ENCODER_OUT]
         return {ENCODER_OUT: {ACTOR: actor, CRITIC: critic}}
 
-    def encode_actor(self, inputs: Tree) -> dict[str, Any]:
+    def encode_actor(self, inputs: Tree) -> Batch:
         """Return only the actor's output: {ENCODER_OUT: ...}, and "state_out" with memory."""
         encoder = self.encoder if self.config.shared else self.actor_encoder
-        encoded: dict[str, Any] = encoder(inputs)
+        encoded: Batch = encoder(inputs)
         return encoded
 
-    def encode_critic(self, inputs: Tree) -> Any:
+    def encode_critic(self, inputs: Tree) -> Tree:
         """Return only the critic's output."""
         encoder = self.encoder if self.config.shared else self.critic_encoder
         return encoder(inputs)[ENCODER_OUT]
@@ -304,19 +305,19 @@ class TorchStatefulActorCriticEncoder(TorchActorCriticEncoder):
             Columns.STATE_OUT: {ACTOR: actor[Columns.STATE_OUT], CRITIC: critic[Columns.STATE_OUT]},
         }
 
-    def encode_actor(self, inputs: Tree) -> dict[str, Any]:
+    def encode_actor(self, inputs: Tree) -> Batch:
         """Return the actor's output and both states, because the critic's state must be updated."""
         out = self._forward(inputs)
         return {**out, ENCODER_OUT: out[ENCODER_OUT][ACTOR]}
 
-    def encode_critic(self, inputs: Tree) -> Any:
+    def encode_critic(self, inputs: Tree) -> Tree:
         """Return only the critic's output."""
         if self.config.shared:
             return self.encoder(inputs)[ENCODER_OUT]
         return self.critic_encoder(_with_state_of(inputs, CRITIC))[ENCODER_OUT]
 
 
-def _with_state_of(inputs: Tree, part: str) -> dict[str, Any]:
+def _with_state_of(inputs: Tree, part: str) -> Batch:
     return {**inputs, Columns.STATE_IN: inputs[Columns.STATE_IN][part]}
 
 

@@ -22,7 +22,7 @@ from syncline.optional import require
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree, leaves, map_tree
 from syncline.rl.runners.actions import is_normalized
-from syncline.rl.value_types import Space
+from syncline.rl.value_types import ModuleType, Space
 from syncline.suggestions import did_you_mean
 
 ExportFormat = Literal["onnx", "torchscript"]
@@ -40,7 +40,7 @@ class ExportedPolicy(nn.Module):
         scale_actions: Return actions in the environment's range instead of [-1, 1].
     """
 
-    def __init__(self, module: Any, *, scale_actions: bool = True) -> None:
+    def __init__(self, module: ModuleType, *, scale_actions: bool = True) -> None:
         super().__init__()
         self.module = module
         self.is_stateful = bool(module.is_stateful())
@@ -109,7 +109,7 @@ class ExportedPolicy(nn.Module):
 
 
 def export_module(
-    module: Any, path: str, file_format: ExportFormat, *, scale_actions: bool = True
+    module: ModuleType, path: str, file_format: ExportFormat, *, scale_actions: bool = True
 ) -> str:
     """Export a module as a program; return the path.
 
@@ -187,7 +187,7 @@ def _names(prefix: str, tree: Tree) -> list[str]:
     return [prefix]
 
 
-def _dist_cls(module: Any) -> Any:
+def _dist_cls(module: ModuleType) -> Any:
     try:
         return module.get_inference_action_dist_cls()
     except (NotImplementedError, ValueError):  # the module returns actions itself

@@ -12,12 +12,14 @@ from torch import nn
 
 from syncline.rl.modules.torch.models import ModelConfig, TorchModel
 from syncline.rl.modules.torch.primitives import (
+    Activation,
     Initializer,
     TorchCNNTranspose,
     TorchMLP,
     get_activation,
     initialize,
 )
+from syncline.rl.value_types import Options
 
 
 @dataclass
@@ -28,17 +30,17 @@ class MLPConfig(ModelConfig):
     """Sizes of the hidden layers."""
     hidden_layer_use_bias: bool = True
     """Use a bias in the hidden layers."""
-    hidden_layer_activation: Any = "relu"
+    hidden_layer_activation: Activation = "relu"
     """Activation after each hidden layer."""
     hidden_layer_use_layernorm: bool = False
     """Add a LayerNorm between each hidden layer and its activation."""
     hidden_layer_weights_initializer: Initializer = None
     """Initializer of the weights of hidden layers."""
-    hidden_layer_weights_initializer_config: dict[str, Any] | None = None
+    hidden_layer_weights_initializer_config: Options | None = None
     """Arguments of this initializer."""
     hidden_layer_bias_initializer: Initializer = None
     """Initializer of the biases of hidden layers."""
-    hidden_layer_bias_initializer_config: dict[str, Any] | None = None
+    hidden_layer_bias_initializer_config: Options | None = None
     """Arguments of this initializer."""
     output_layer_dim: int | None = None
     """Size of the output layer; None for no output layer."""
@@ -46,15 +48,15 @@ class MLPConfig(ModelConfig):
     """Add a LayerNorm after the output layer."""
     output_layer_use_bias: bool = True
     """Use a bias in the output layer."""
-    output_layer_activation: Any = "linear"
+    output_layer_activation: Activation = "linear"
     """Activation after the output layer."""
     output_layer_weights_initializer: Initializer = None
     """Initializer of the weights of the output layer."""
-    output_layer_weights_initializer_config: dict[str, Any] | None = None
+    output_layer_weights_initializer_config: Options | None = None
     """Arguments of this initializer."""
     output_layer_bias_initializer: Initializer = None
     """Initializer of the bias of the output layer."""
-    output_layer_bias_initializer_config: dict[str, Any] | None = None
+    output_layer_bias_initializer_config: Options | None = None
     """Arguments of this initializer."""
     clip_log_std: bool = False
     """Clip the second half of the outputs, the log standard deviations of a Gaussian."""
@@ -136,11 +138,11 @@ class CNNTransposeHeadConfig(ModelConfig):
     """Shape of the initial image, computed by a fully connected layer."""
     initial_dense_weights_initializer: Initializer = None
     """Initializer of the weights of that layer."""
-    initial_dense_weights_initializer_config: dict[str, Any] | None = None
+    initial_dense_weights_initializer_config: Options | None = None
     """Arguments of this initializer."""
     initial_dense_bias_initializer: Initializer = None
     """Initializer of the bias of that layer."""
-    initial_dense_bias_initializer_config: dict[str, Any] | None = None
+    initial_dense_bias_initializer_config: Options | None = None
     """Arguments of this initializer."""
     cnn_transpose_filter_specifiers: Sequence[Sequence[Any]] = field(
         default_factory=lambda: [[48, [4, 4], 2], [24, [4, 4], 2], [3, [4, 4], 2]]
@@ -148,17 +150,17 @@ class CNNTransposeHeadConfig(ModelConfig):
     """[channels, kernel, stride] of each transposed convolution."""
     cnn_transpose_use_bias: bool = True
     """Use a bias in the transposed convolutions; the last one always has a bias."""
-    cnn_transpose_activation: Any = "relu"
+    cnn_transpose_activation: Activation = "relu"
     """Activation after all transposed convolutions except the last."""
     cnn_transpose_use_layernorm: bool = False
     """Add a LayerNorm before each of these activations."""
     cnn_transpose_kernel_initializer: Initializer = None
     """Initializer of the kernels."""
-    cnn_transpose_kernel_initializer_config: dict[str, Any] | None = None
+    cnn_transpose_kernel_initializer_config: Options | None = None
     """Arguments of this initializer."""
     cnn_transpose_bias_initializer: Initializer = None
     """Initializer of the biases."""
-    cnn_transpose_bias_initializer_config: dict[str, Any] | None = None
+    cnn_transpose_bias_initializer_config: Options | None = None
     """Arguments of this initializer."""
 
     @property

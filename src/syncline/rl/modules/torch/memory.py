@@ -17,7 +17,7 @@ from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import map_tree
 from syncline.rl.modules.torch.models import ENCODER_OUT, Encoder, ModelConfig, TorchModel
 from syncline.rl.modules.torch.primitives import Initializer, initialize
-from syncline.rl.value_types import Batch, Tree
+from syncline.rl.value_types import Batch, Network, Options, Tree
 
 
 @dataclass
@@ -34,13 +34,13 @@ class RecurrentEncoderConfig(ModelConfig):
     """Inputs are [S, L, ...]; otherwise [L, S, ...]."""
     hidden_weights_initializer: Initializer = None
     """Initializer of the weights."""
-    hidden_weights_initializer_config: dict[str, Any] | None = None
+    hidden_weights_initializer_config: Options | None = None
     """Arguments of this initializer."""
     use_bias: bool = True
     """Use biases."""
     hidden_bias_initializer: Initializer = None
     """Initializer of the biases."""
-    hidden_bias_initializer_config: dict[str, Any] | None = None
+    hidden_bias_initializer_config: Options | None = None
     """Arguments of this initializer."""
     tokenizer_config: Any = None
     """Settings of the encoder of single observations; None to use vectors directly."""
@@ -78,7 +78,7 @@ class TorchRecurrentEncoder(TorchModel, Encoder):
         if config.tokenizer_config is not None:
             self.tokenizer = config.tokenizer_config.build(framework="torch")
 
-    def _make_layers(self, cls: Any) -> Any:
+    def _make_layers(self, cls: Any) -> Network:
         config = self.config
         source = config if config.tokenizer_config is None else config.tokenizer_config
         dims = source.input_dims if config.tokenizer_config is None else source.output_dims

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from syncline.rl.value_types import Tree
+from syncline.rl.value_types import Network, Tree
 
 ENCODER_OUT = "encoder_out"
 """Key of an encoder's output."""
@@ -29,7 +29,7 @@ class ModelConfig(abc.ABC):
     """Ignored; torch reports mismatched shapes."""
 
     @abc.abstractmethod
-    def build(self, framework: str = "torch") -> Any:
+    def build(self, framework: str = "torch") -> Network:
         """Return the part."""
 
     @property
@@ -49,7 +49,7 @@ class Model:
     def __init__(self, config: Any) -> None:
         self.config = config
 
-    def _forward(self, inputs: Tree, **kwargs: object) -> Any:
+    def _forward(self, inputs: Tree, **kwargs: object) -> Tree:
         """Return the output for a batch."""
         raise NotImplementedError(f"{type(self).__name__} must implement `_forward`.")
 
@@ -65,7 +65,7 @@ class TorchModel(nn.Module, Model):
         nn.Module.__init__(self)
         Model.__init__(self, config)
 
-    def forward(self, inputs: Tree, **kwargs: object) -> Any:
+    def forward(self, inputs: Tree, **kwargs: object) -> Tree:
         """Return `_forward` of the inputs."""
         return self._forward(inputs, **kwargs)
 

@@ -36,7 +36,7 @@ def leaf_spaces(space: Space, path: Path = ()) -> dict[Path, Space]:
     }
 
 
-def at(tree: Tree, path: Path) -> Any:
+def at(tree: Tree, path: Path) -> Tree:
     """Return the part of nested observations at a path."""
     for key in path:
         tree = tree[key]

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from syncline.rl.columns.names import Columns
 from syncline.rl.modules.rl_module import Batch
 from syncline.rl.modules.torch.catalog import PPOCatalog
 from syncline.rl.modules.torch.models import ENCODER_OUT
 from syncline.rl.modules.torch.torch_rl_module import TorchRLModule
-from syncline.rl.value_types import Tree
+from syncline.rl.value_types import Network, Tree
 
 
 class BCCatalog(PPOCatalog):
     """Builds the encoder and the head of a policy."""
 
-    def build_encoder(self, framework: str = "torch") -> Any:
+    def build_encoder(self, framework: str = "torch") -> Network:
         """Return the encoder."""
         return self._encoder_config.build(framework=framework)
 

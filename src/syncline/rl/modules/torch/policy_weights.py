@@ -23,7 +23,7 @@ from syncline.rl.modules.torch.distributions.categorical import TorchCategorical
 from syncline.rl.modules.torch.distributions.gaussian import TorchDiagGaussian
 from syncline.rl.modules.torch.encoders import TorchActorCriticEncoder, TorchMLPEncoder
 from syncline.rl.modules.torch.heads import TorchFreeLogStdMLPHead, TorchMLPHead
-from syncline.rl.value_types import Space
+from syncline.rl.value_types import ModuleType, Space
 
 _ACTIVATIONS: dict[type, ActivationName] = {
     nn.Tanh: "tanh",
@@ -77,7 +77,7 @@ def _layer(linear: nn.Linear) -> Layer:
     )
 
 
-def numpy_policy(module: Any) -> NumpyActing | None:
+def numpy_policy(module: ModuleType) -> NumpyActing | None:
     """Return acting with NumPy for an actor-critic module, or None if it is not supported.
 
     Supported are fully connected encoders and heads on the CPU in float32, without overridden
@@ -119,7 +119,7 @@ def numpy_network(*parts: Any) -> NumpyNetwork | None:
     return NumpyNetwork(TorchPolicyWeights(stacks, None))
 
 
-def numpy_sampler(cls: Any, space: Space) -> Sampler | None:
+def numpy_sampler(cls: object, space: Space) -> Sampler | None:
     """Return a NumPy sampler that is equivalent to a torch distribution, or None.
 
     It takes a third of the time for the rows of an acting step.
@@ -131,7 +131,7 @@ def numpy_sampler(cls: Any, space: Space) -> Sampler | None:
     return None
 
 
-def _is_customized(module: Any) -> bool:
+def _is_customized(module: ModuleType) -> bool:
     """Return True if a subclass or an instance attribute overrides a forward method."""
     if module._forward_hooks or module._forward_pre_hooks:
         return True
@@ -155,7 +155,7 @@ def _is_simple(stack: nn.Sequential) -> bool:
     return len(stack) > 0
 
 
-def _on_cpu(module: Any) -> bool:
+def _on_cpu(module: ModuleType) -> bool:
     return all(
         each.device.type == "cpu" and each.dtype is torch.float32 for each in module.parameters()
     )

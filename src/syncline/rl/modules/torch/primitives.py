@@ -13,9 +13,12 @@ from torch import nn
 from torch.nn import functional
 
 from syncline.rl.modules.torch.models import in_dtype_of
+from syncline.rl.value_types import OptionMapping, Tree
 from syncline.suggestions import did_you_mean
 
-Initializer: TypeAlias = str | Callable[..., Any] | None
+Initializer: TypeAlias = str | Callable[..., object] | None
+Activation: TypeAlias = str | Callable[[], nn.Module] | None
+"""A name in `torch.nn`, or a class or function that makes the module."""
 Size: TypeAlias = tuple[int, int]
 
 _LAYER_NORM_EPS = 1e-3
@@ -32,7 +35,7 @@ _ACTIVATIONS: dict[str, type[nn.Module] | None] = {
 }
 
 
-def get_activation(name: Any) -> Any:
+def get_activation(name: object) -> Any:
     """Return the class of an activation; None for the identity.
 
     Raises:
@@ -52,7 +55,7 @@ def get_activation(name: Any) -> Any:
 
 
 def initialize(
-    tensor: torch.Tensor | None, initializer: Initializer, arguments: Mapping[str, Any] | None
+    tensor: torch.Tensor | None, initializer: Initializer, arguments: OptionMapping | None
 ) -> None:
     """Initialize a weight in place; None keeps torch's default.
 
@@ -82,21 +85,21 @@ class TorchMLP(nn.Module):
         *,
         input_dim: int,
         hidden_layer_dims: Sequence[int],
-        hidden_layer_activation: Any = "relu",
+        hidden_layer_activation: object = "relu",
         hidden_layer_use_bias: bool = True,
         hidden_layer_use_layernorm: bool = False,
         hidden_layer_weights_initializer: Initializer = None,
-        hidden_layer_weights_initializer_config: Mapping[str, Any] | None = None,
+        hidden_layer_weights_initializer_config: Mapping[str, object] | None = None,
         hidden_layer_bias_initializer: Initializer = None,
-        hidden_layer_bias_initializer_config: Mapping[str, Any] | None = None,
+        hidden_layer_bias_initializer_config: Mapping[str, object] | None = None,
         output_dim: int | None = None,
         output_use_bias: bool = True,
         output_layer_use_layernorm: bool = False,
-        output_activation: Any = "linear",
+        output_activation: object = "linear",
         output_weights_initializer: Initializer = None,
-        output_weights_initializer_config: Mapping[str, Any] | None = None,
+        output_weights_initializer_config: Mapping[str, object] | None = None,
         output_bias_initializer: Initializer = None,
-        output_bias_initializer_config: Mapping[str, Any] | None = None,
+        output_bias_initializer_config: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__()
         self.input_dim = input_dim
@@ -170,14 +173,14 @@ class TorchCNN(nn.Module):
         self,
         *,
         input_dims: Sequence[int],
-        cnn_filter_specifiers: Sequence[Sequence[Any]],
+        cnn_filter_specifiers: Sequence[Sequence[object]],
         cnn_use_bias: bool = True,
         cnn_use_layernorm: bool = False,
-        cnn_activation: Any = "relu",
+        cnn_activation: object = "relu",
         cnn_kernel_initializer: Initializer = None,
-        cnn_kernel_initializer_config: Mapping[str, Any] | None = None,
+        cnn_kernel_initializer_config: Mapping[str, object] | None = None,
         cnn_bias_initializer: Initializer = None,
-        cnn_bias_initializer_config: Mapping[str, Any] | None = None,
+        cnn_bias_initializer_config: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__()
         activation = get_activation(cnn_activation)
@@ -213,14 +216,14 @@ class TorchCNNTranspose(nn.Module):
         self,
         *,
         input_dims: Sequence[int],
-        cnn_transpose_filter_specifiers: Sequence[Sequence[Any]],
+        cnn_transpose_filter_specifiers: Sequence[Sequence[object]],
         cnn_transpose_use_bias: bool = True,
-        cnn_transpose_activation: Any = "relu",
+        cnn_transpose_activation: object = "relu",
         cnn_transpose_use_layernorm: bool = False,
         cnn_transpose_kernel_initializer: Initializer = None,
-        cnn_transpose_kernel_initializer_config: Mapping[str, Any] | None = None,
+        cnn_transpose_kernel_initializer_config: Mapping[str, object] | None = None,
         cnn_transpose_bias_initializer: Initializer = None,
-        cnn_transpose_bias_initializer_config: Mapping[str, Any] | None = None,
+        cnn_transpose_bias_initializer_config: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__()
         activation = get_activation(cnn_transpose_activation)
@@ -294,7 +297,7 @@ def filter_specifier(given: Sequence[Any]) -> tuple[int, Size, Size, str]:
     return int(given[0]), _pair(given[1]), _pair(given[2]), str(padding)
 
 
-def _pair(value: Any) -> Size:
+def _pair(value: Tree) -> Size:
     return (int(value), int(value)) if isinstance(value, int) else (int(value[0]), int(value[1]))
 
 

@@ -18,7 +18,7 @@ from syncline.rl.columns.trees import first_leaf, map_tree
 from syncline.rl.modules.acting import Arrays
 from syncline.rl.modules.distribution import Noise
 from syncline.rl.modules.torch.policy_weights import numpy_sampler
-from syncline.rl.value_types import Batch, Space, Tree
+from syncline.rl.value_types import Batch, ModuleType, Options, Space, Tree
 
 _SAMPLING = ("sample", "logp", "sample_and_logp", "_get_torch_distribution")
 
@@ -30,7 +30,7 @@ class TorchActing:
     distributions that draw their own random numbers; these depend on all rows of the call.
     """
 
-    def __init__(self, module: Any, compile_options: dict[str, Any] | None = None) -> None:
+    def __init__(self, module: ModuleType, compile_options: Options | None = None) -> None:
         self.module = module
         self._forwards = {False: module.forward_inference, True: module.forward_exploration}
         if compile_options is not None:
@@ -55,7 +55,7 @@ class TorchActing:
 
     def act(
         self, obs: Arrays, noise: np.ndarray, explore: bool, state: Arrays = None
-    ) -> tuple[dict[str, Any], Arrays]:
+    ) -> tuple[Batch, Arrays]:
         """Return the columns of one step and the next state. See `ActingPolicy.act`."""
         if self.module.training:
             self.module.eval()  # `forward_train` switches back
@@ -76,10 +76,10 @@ class TorchActing:
         return columns, None if next_state is None else map_tree(to_numpy, next_state)
 
     def _forward(self, batch: Batch, explore: bool) -> Batch:
-        output: dict[str, Any] = self._forwards[explore](batch)
+        output: Batch = self._forwards[explore](batch)
         return output
 
-    def columns(self, output: dict[str, Any], noise: np.ndarray, explore: bool) -> dict[str, Any]:
+    def columns(self, output: Batch, noise: np.ndarray, explore: bool) -> Batch:
         """Return the columns of the module's output, including actions.
 
         Actions returned by the module are used directly; otherwise they are sampled or, without
@@ -170,7 +170,7 @@ def seeded(device: torch.device, noise: np.ndarray) -> Iterator[None]:
         generator.set_state(before)
 
 
-def to_tensor(array: Any, device: torch.device, keep_double: bool = False) -> torch.Tensor:
+def to_tensor(array: object, device: torch.device, keep_double: bool = False) -> torch.Tensor:
     """Convert an array to a tensor on a device, if possible without a copy; doubles to floats."""
     array = np.asarray(array)
     if array.dtype == np.float64 and not keep_double:
@@ -181,7 +181,7 @@ def to_tensor(array: Any, device: torch.device, keep_double: bool = False) -> to
     return tensor if device.type == "cpu" else tensor.to(device)
 
 
-def to_numpy(value: object) -> Any:
+def to_numpy(value: object) -> Tree:
     """Convert a tensor to an array; return other values unchanged."""
     if not isinstance(value, torch.Tensor):
         return np.asarray(value)
@@ -190,5 +190,5 @@ def to_numpy(value: object) -> Any:
     return value.detach().cpu().numpy()
 
 
-def _without_time(leaf: Tree) -> Any:
+def _without_time(leaf: Tree) -> Tree:
     return leaf[:, 0]

@@ -20,7 +20,7 @@ from syncline.rl.modules.rl_module import Batch, RLModule
 from syncline.rl.modules.torch.distributions.categorical import TorchCategorical
 from syncline.rl.modules.torch.distributions.gaussian import TorchDiagGaussian
 from syncline.rl.modules.torch.torch_acting import TorchActing
-from syncline.rl.value_types import Tree
+from syncline.rl.value_types import Options, Tree
 
 
 @dataclass
@@ -31,7 +31,7 @@ class TorchCompileConfig:
     """Backend of the compiler."""
     torch_dynamo_mode: str | None = None
     """Mode of the backend, such as "reduce-overhead"."""
-    kwargs: dict[str, Any] = field(default_factory=dict)
+    kwargs: Options = field(default_factory=dict)
     """Other arguments of `torch.compile`."""
 
 
@@ -72,7 +72,7 @@ class TorchRLModule(nn.Module, RLModule):
         """Call `_forward_exploration` in evaluation mode."""
         return self._in_evaluation_mode(self._forward_exploration, batch, kwargs)
 
-    def _in_evaluation_mode(self, forward: Any, batch: Batch, kwargs: dict[str, Any]) -> Batch:
+    def _in_evaluation_mode(self, forward: Any, batch: Batch, kwargs: Options) -> Batch:
         if not self.training:
             output: Batch = forward(batch, **kwargs)
             return output
@@ -216,17 +216,17 @@ class TorchDDPRLModule(RLModule, nn.parallel.DistributedDataParallel):
 
     def get_inference_action_dist_cls(self) -> type[Any]:
         """Return the inner module's class."""
-        cls: type[Any] = self.unwrapped().get_inference_action_dist_cls()
+        cls: type[object] = self.unwrapped().get_inference_action_dist_cls()
         return cls
 
     def get_exploration_action_dist_cls(self) -> type[Any]:
         """Return the inner module's class."""
-        cls: type[Any] = self.unwrapped().get_exploration_action_dist_cls()
+        cls: type[object] = self.unwrapped().get_exploration_action_dist_cls()
         return cls
 
     def get_train_action_dist_cls(self) -> type[Any]:
         """Return the inner module's class."""
-        cls: type[Any] = self.unwrapped().get_train_action_dist_cls()
+        cls: type[object] = self.unwrapped().get_train_action_dist_cls()
         return cls
 
     def acting_policy(self) -> ActingPolicy:
@@ -251,7 +251,7 @@ class TorchDDPRLModule(RLModule, nn.parallel.DistributedDataParallel):
         self.unwrapped().restore_from_path(*args, **kwargs)
 
 
-def _delete(module: Any, name: str) -> None:
+def _delete(module: object, name: str) -> None:
     """Delete an attribute, given as a dotted path, if it exists."""
     *path, last = name.split(".")
     for part in path:
@@ -260,13 +260,13 @@ def _delete(module: Any, name: str) -> None:
         delattr(module, last)
 
 
-def _to_tensor(value: object) -> Any:
+def _to_tensor(value: object) -> Tree:
     if isinstance(value, np.ndarray) and not value.flags.writeable:
         value = value.copy()  # torch warns about arrays in shared memory
     return torch.as_tensor(value) if isinstance(value, np.ndarray | np.generic) else value
 
 
-def _to_numpy(value: object) -> Any:
+def _to_numpy(value: object) -> Tree:
     if not isinstance(value, torch.Tensor):
         return value
     if value.dtype is torch.bfloat16:  # NumPy lacks this dtype

@@ -10,7 +10,7 @@ from torch.distributions import Beta, Categorical, Dirichlet, Normal, kl_diverge
 
 from syncline.rl.columns.trees import leaves
 from syncline.rl.modules.distribution import Distribution
-from syncline.rl.value_types import Space, Tree
+from syncline.rl.value_types import CheckedSpace, Options, Space, Tree
 
 LOG_STD_LIMITS = (-20.0, 2.0)
 """Limits of the log standard deviations of squashed distributions."""
@@ -24,7 +24,7 @@ class ActionDistribution:
         model: The network, for distributions that use other parts of it.
     """
 
-    def __init__(self, inputs: Tree, model: Any = None) -> None:
+    def __init__(self, inputs: Tree, model: object = None) -> None:
         self.inputs = inputs
         self.model = model
 
@@ -32,36 +32,36 @@ class ActionDistribution:
         """Return actions [B, …]."""
         raise NotImplementedError
 
-    def deterministic_sample(self) -> Any:
+    def deterministic_sample(self) -> Tree:
         """Return the most probable actions."""
         raise NotImplementedError
 
-    def sampled_action_logp(self) -> Any:
+    def sampled_action_logp(self) -> Tree:
         """Return the log-probabilities of the last sampled actions."""
         raise NotImplementedError
 
-    def logp(self, x: Tree) -> Any:
+    def logp(self, x: Tree) -> Tree:
         """Return the log-probabilities of actions, [B]."""
         raise NotImplementedError
 
-    def kl(self, other: Any) -> Any:
+    def kl(self, other: Any) -> Tree:
         """Return KL(self || other), [B]."""
         raise NotImplementedError
 
-    def entropy(self) -> Any:
+    def entropy(self) -> Tree:
         """Return the entropies, [B]."""
         raise NotImplementedError
 
-    def multi_kl(self, other: Any) -> Any:
+    def multi_kl(self, other: Any) -> Tree:
         """Return KL(self || other) of each part."""
         return self.kl(other)
 
-    def multi_entropy(self) -> Any:
+    def multi_entropy(self) -> Tree:
         """Return the entropy of each part."""
         return self.entropy()
 
     @staticmethod
-    def required_model_output_shape(action_space: Space, model_config: Any) -> Any:
+    def required_model_output_shape(action_space: Space, model_config: Options) -> Any:
         """Return the number of outputs that the network must have."""
         raise NotImplementedError
 
@@ -69,11 +69,11 @@ class ActionDistribution:
 class TorchDistributionWrapper(ActionDistribution):
     """Wraps a `torch.distributions` object, `self.dist`."""
 
-    def __init__(self, inputs: Tree, model: Any = None) -> None:
+    def __init__(self, inputs: Tree, model: object = None) -> None:
         if not isinstance(inputs, torch.Tensor):
             inputs = torch.as_tensor(np.asarray(inputs))
         super().__init__(inputs, model)
-        self.last_sample: Any = None
+        self.last_sample: Tree = None
         self.dist: Any = None
 
     def logp(self, actions: torch.Tensor) -> torch.Tensor:
@@ -102,7 +102,7 @@ class TorchDistributionWrapper(ActionDistribution):
 class TorchCategorical(TorchDistributionWrapper):
     """Distribution over integers from 0; inputs are logits."""
 
-    def __init__(self, inputs: Tree, model: Any = None, temperature: float = 1.0) -> None:
+    def __init__(self, inputs: Tree, model: object = None, temperature: float = 1.0) -> None:
         super().__init__(inputs, model)
         self.dist = Categorical(logits=self.inputs / temperature)
 
@@ -112,7 +112,9 @@ class TorchCategorical(TorchDistributionWrapper):
         return cast("torch.Tensor", self.last_sample)
 
     @staticmethod
-    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
+    def required_model_output_shape(
+        action_space: CheckedSpace, model_config: Options | None = None
+    ) -> int:
         """Return the number of actions."""
         return int(action_space.n)
 
@@ -120,7 +122,9 @@ class TorchCategorical(TorchDistributionWrapper):
 class TorchMultiCategorical(TorchDistributionWrapper):
     """Distribution over several integers; inputs are their concatenated logits."""
 
-    def __init__(self, inputs: Tree, model: Any, input_lens: Any, action_space: Any = None) -> None:
+    def __init__(
+        self, inputs: Tree, model: object, input_lens: Any, action_space: CheckedSpace = None
+    ) -> None:
         super().__init__(inputs, model)
         self._parts: list[Any] = [
             Categorical(logits=each) for each in self.inputs.split(tuple(input_lens), dim=1)
@@ -154,12 +158,14 @@ class TorchMultiCategorical(TorchDistributionWrapper):
         pairs = zip(self._parts, other._parts, strict=True)
         return torch.stack([kl_divergence(one, two) for one, two in pairs], dim=1)
 
-    def kl(self, other: Any) -> torch.Tensor:
+    def kl(self, other: object) -> torch.Tensor:
         """Return the sums of the divergences."""
         return self.multi_kl(other).sum(1)
 
     @staticmethod
-    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
+    def required_model_output_shape(
+        action_space: CheckedSpace, model_config: Options | None = None
+    ) -> int:
         """Return the total number of logits."""
         return int(np.sum(action_space.nvec))
 
@@ -167,7 +173,9 @@ class TorchMultiCategorical(TorchDistributionWrapper):
 class TorchDiagGaussian(TorchDistributionWrapper):
     """Gaussian over vectors; inputs are means and log standard deviations."""
 
-    def __init__(self, inputs: Tree, model: Any = None, *, action_space: Any = None) -> None:
+    def __init__(
+        self, inputs: Tree, model: object = None, *, action_space: CheckedSpace = None
+    ) -> None:
         super().__init__(inputs, model)
         mean, log_std = torch.chunk(self.inputs, 2, dim=1)
         self.dist = Normal(mean, torch.exp(log_std))
@@ -190,7 +198,9 @@ class TorchDiagGaussian(TorchDistributionWrapper):
         return super().kl(other).sum(-1)
 
     @staticmethod
-    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
+    def required_model_output_shape(
+        action_space: CheckedSpace, model_config: Options | None = None
+    ) -> int:
         """Return twice the length of actions."""
         return int(np.prod(action_space.shape)) * 2
 
@@ -199,7 +209,7 @@ class TorchSquashedGaussian(TorchDistributionWrapper):
     """A Gaussian, squashed by tanh to [low, high]; its entropy has no closed form."""
 
     def __init__(
-        self, inputs: Tree, model: Any = None, low: float = -1.0, high: float = 1.0
+        self, inputs: Tree, model: object = None, low: float = -1.0, high: float = 1.0
     ) -> None:
         super().__init__(inputs, model)
         mean, log_std = torch.chunk(self.inputs, 2, dim=-1)
@@ -228,7 +238,9 @@ class TorchSquashedGaussian(TorchDistributionWrapper):
         return (torch.tanh(raw) + 1.0) / 2.0 * (self.high - self.low) + self.low
 
     @staticmethod
-    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
+    def required_model_output_shape(
+        action_space: CheckedSpace, model_config: Options | None = None
+    ) -> int:
         """Return twice the length of actions."""
         return int(np.prod(action_space.shape)) * 2
 
@@ -237,7 +249,7 @@ class TorchBeta(TorchDistributionWrapper):
     """A Beta distribution on [low, high]; inputs are raw alpha and beta."""
 
     def __init__(
-        self, inputs: Tree, model: Any = None, low: float = 0.0, high: float = 1.0
+        self, inputs: Tree, model: object = None, low: float = 0.0, high: float = 1.0
     ) -> None:
         super().__init__(inputs, model)
         limit = float(np.log(1e6))
@@ -270,7 +282,9 @@ class TorchBeta(TorchDistributionWrapper):
         return super().kl(other).sum(-1)
 
     @staticmethod
-    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
+    def required_model_output_shape(
+        action_space: CheckedSpace, model_config: Options | None = None
+    ) -> int:
         """Return twice the length of actions."""
         return int(np.prod(action_space.shape)) * 2
 
@@ -293,7 +307,9 @@ class TorchDeterministic(TorchDistributionWrapper):
         return self.sampled_action_logp()
 
     @staticmethod
-    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
+    def required_model_output_shape(
+        action_space: CheckedSpace, model_config: Options | None = None
+    ) -> int:
         """Return the length of actions."""
         return int(np.prod(action_space.shape))
 
@@ -301,7 +317,7 @@ class TorchDeterministic(TorchDistributionWrapper):
 class TorchDirichlet(TorchDistributionWrapper):
     """Dirichlet distribution over vectors of positive numbers with sum 1."""
 
-    def __init__(self, inputs: Tree, model: Any = None) -> None:
+    def __init__(self, inputs: Tree, model: object = None) -> None:
         super().__init__(inputs, model)
         self.epsilon = 1e-7
         concentration = torch.exp(self.inputs) + self.epsilon
@@ -318,7 +334,9 @@ class TorchDirichlet(TorchDistributionWrapper):
         return cast("torch.Tensor", self.dist.log_prob(x / x.sum(-1, keepdim=True)))
 
     @staticmethod
-    def required_model_output_shape(action_space: Any, model_config: Any = None) -> int:
+    def required_model_output_shape(
+        action_space: CheckedSpace, model_config: Options | None = None
+    ) -> int:
         """Return the length of actions."""
         return int(np.prod(action_space.shape))
 
@@ -337,7 +355,7 @@ class OlderDistribution(Distribution):
         self._is_deterministic = deterministic
 
     @classmethod
-    def from_logits(cls, logits: Any, **kwargs: Any) -> OlderDistribution:
+    def from_logits(cls, logits: Any, **kwargs: object) -> OlderDistribution:
         """Return the distributions for outputs of the network, [*batch, n]."""
         return cls(_Reshaped(cls.older_class, logits, cls.model))
 
@@ -348,20 +366,20 @@ class OlderDistribution(Distribution):
 
     rsample = sample
 
-    def logp(self, value: Any, **kwargs: Any) -> Any:
+    def logp(self, value: Any, **kwargs: Any) -> Tree:
         """Return the log-probabilities."""
         return self.older.call("logp", flat_actions(value))
 
-    def kl(self, other: Any, **kwargs: Any) -> Any:
+    def kl(self, other: Any, **kwargs: Any) -> Tree:
         """Return KL(self || other)."""
         return self.older.call("kl", other.older.dist)
 
-    def entropy(self, **kwargs: object) -> Any:
+    def entropy(self, **kwargs: object) -> Tree:
         """Return the entropies."""
         return self.older.call("entropy")
 
     @staticmethod
-    def required_input_dim(space: Space, **kwargs: Any) -> int:
+    def required_input_dim(space: Space, **kwargs: object) -> int:
         """Raise TypeError because the network determines it."""
         raise TypeError("Distributions from older releases get their inputs from a TorchModelV2.")
 
@@ -398,7 +416,7 @@ def _map(function: Any, tree: Tree) -> Any:
     return function(tree)
 
 
-def flat_actions(actions: Tree) -> Any:
+def flat_actions(actions: Tree) -> Tree:
     """Concatenate the parts of actions to [*batch, n], as older distributions expect."""
     if isinstance(actions, torch.Tensor):
         return actions
@@ -407,7 +425,7 @@ def flat_actions(actions: Tree) -> Any:
     return torch.cat([part.reshape(*part.shape[:dims], -1).float() for part in parts], -1)
 
 
-def adapted(older_class: type[Any], model: Any) -> type[OlderDistribution]:
+def adapted(older_class: type[object], model: object) -> type[OlderDistribution]:
     """Return a class that adapts an older distribution class and its network."""
     return type(
         older_class.__name__, (OlderDistribution,), {"older_class": older_class, "model": model}

@@ -24,7 +24,7 @@ from syncline.rl.older.torch.networks import (
     LSTMWrapper,
     VisionNetwork,
 )
-from syncline.rl.value_types import Env, Space, Tree
+from syncline.rl.value_types import CheckedSpace, Env, Space, Tree
 
 
 class ModelCatalog:
@@ -48,8 +48,8 @@ class ModelCatalog:
     @staticmethod
     def get_action_dist(
         action_space: Space,
-        config: Mapping[str, Any] | None = None,
-        dist_type: Any = None,
+        config: Mapping[str, object] | None = None,
+        dist_type: object = None,
         framework: str = "torch",
         **_: object,
     ) -> tuple[Any, int]:
@@ -68,7 +68,7 @@ class ModelCatalog:
         elif isinstance(action_space, gym.spaces.MultiDiscrete):
             lengths = [int(each) for each in action_space.nvec.reshape(-1)]
 
-            def multi(inputs: Tree, model: Any = None) -> TorchMultiCategorical:
+            def multi(inputs: Tree, model: object = None) -> TorchMultiCategorical:
                 return TorchMultiCategorical(inputs, model, lengths, action_space)
 
             return multi, sum(lengths)
@@ -88,12 +88,12 @@ class ModelCatalog:
         obs_space: Space,
         action_space: Space,
         num_outputs: int,
-        model_config: Mapping[str, Any],
+        model_config: Mapping[str, object],
         framework: str = "torch",
         name: str = "default_model",
         model_interface: type | None = None,
         default_model: type | None = None,
-        **model_kwargs: Any,
+        **model_kwargs: object,
     ) -> TorchModelV2:
         """Return a network: the custom one in the options, or the default one for the space."""
         config = {**MODEL_DEFAULTS, **model_config}
@@ -109,14 +109,14 @@ class ModelCatalog:
 
     @staticmethod
     def get_preprocessor(
-        env: Env, options: Mapping[str, Any] | None = None, **_: object
+        env: Env, options: Mapping[str, object] | None = None, **_: object
     ) -> Preprocessor:
         """Return the preprocessor of an environment's observations."""
         return ModelCatalog.get_preprocessor_for_space(env.observation_space, options)
 
     @staticmethod
     def get_preprocessor_for_space(
-        observation_space: Space, options: Mapping[str, Any] | None = None, **_: object
+        observation_space: Space, options: Mapping[str, object] | None = None, **_: object
     ) -> Preprocessor:
         """Return the preprocessor of a space: the custom one in the options, or the default."""
         config = {**MODEL_DEFAULTS, **(options or {})}
@@ -130,7 +130,7 @@ class ModelCatalog:
         return made
 
 
-def _default(space: Any, config: Mapping[str, Any]) -> type[Any]:
+def _default(space: CheckedSpace, config: Mapping[str, object]) -> type[Any]:
     if config["use_lstm"]:
         return LSTMWrapper
     if config["use_attention"]:

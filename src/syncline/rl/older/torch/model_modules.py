@@ -19,7 +19,7 @@ from syncline.rl.older.model_config import MODEL_DEFAULTS
 from syncline.rl.older.torch.action_dists import adapted
 from syncline.rl.older.torch.model_v2 import OBS, OBS_FLAT, packed, preprocessed_space
 from syncline.rl.older.torch.networks import FullyConnectedNetwork, VisionNetwork
-from syncline.rl.value_types import Space, Tree
+from syncline.rl.value_types import CheckedSpace, Network, Options, Results, Space, Tree
 
 FEATURES = 256
 """Default number of features of a network used as encoder."""
@@ -32,7 +32,7 @@ def built_model(
     outputs: Any,
     config: Any,
     name: str,
-) -> Any:
+) -> Network:
     """Create a network from older releases.
 
     Raises:
@@ -52,7 +52,7 @@ def built_model(
         ) from error
 
 
-def default_model(space: Any) -> type[Any]:
+def default_model(space: CheckedSpace) -> type[Any]:
     """Return the default network for flat observations or images."""
     return VisionNetwork if len(space.shape) == 3 else FullyConnectedNetwork
 
@@ -89,13 +89,13 @@ class ModelV2Module(TorchRLModule, ValueFunctionAPI):
         state = self.model_v2.get_initial_state()
         return {f"state_{i}": _as_array(each) for i, each in enumerate(state)}
 
-    def _run(self, batch: Batch) -> tuple[torch.Tensor, list[Any]]:
+    def _run(self, batch: Batch) -> tuple[torch.Tensor, list[Tree]]:
         """Return logits [*batch, n] and next states; `value_function` uses the same pass."""
         flat = packed(self.observation_space, batch[Columns.OBS])
         state = batch.get(Columns.STATE_IN) if self.is_stateful() else None
         front = flat.shape[: 1 if state is None else 2]
         rows = flat.reshape(front.numel(), *flat.shape[len(front) :])
-        given: dict[str, Any] = {OBS: rows, OBS_FLAT: rows.reshape(len(rows), -1).float()}
+        given: Options = {OBS: rows, OBS_FLAT: rows.reshape(len(rows), -1).float()}
         given["is_training"] = self.training
         if state is None:
             logits, next_states = self.model_v2(given, [], None)
@@ -136,7 +136,7 @@ class ModelV2Module(TorchRLModule, ValueFunctionAPI):
         changed: torch.Tensor = made[0] if isinstance(made, (list, tuple)) else made
         return changed
 
-    def loss_metrics(self) -> dict[str, Any]:
+    def loss_metrics(self) -> Results:
         """Return the network's metrics."""
         return dict(self.model_v2.metrics())
 
@@ -144,7 +144,7 @@ class ModelV2Module(TorchRLModule, ValueFunctionAPI):
 class ModelV2Encoder(nn.Module):
     """Adapts a `TorchModelV2` without memory to an encoder."""
 
-    def __init__(self, model: Any, observation_space: Any) -> None:
+    def __init__(self, model: Any, observation_space: Space) -> None:
         super().__init__()
         self.model_v2 = model
         self._space = observation_space
@@ -171,7 +171,7 @@ class ModelV2Catalog(Catalog):
         self.latent_dims = (int(model.num_outputs or hidden[-1]),)
         self._features = int(hidden[-1])
 
-    def _model(self, features: int) -> Any:
+    def _model(self, features: int) -> Network:
         config = self._model_config_dict
         return built_model(
             config["custom_model"],
@@ -182,7 +182,7 @@ class ModelV2Catalog(Catalog):
             "encoder",
         )
 
-    def build_encoder(self, framework: str = "torch") -> Any:
+    def build_encoder(self, framework: str = "torch") -> Network:
         """Return a new encoder."""
         return ModelV2Encoder(self._model(self._features), self.observation_space)
 

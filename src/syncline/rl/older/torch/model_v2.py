@@ -16,7 +16,7 @@ from torch import nn
 
 from syncline.rl.modules.torch.observations import at, leaf_spaces, to_vector, vector_size
 from syncline.rl.older.view_requirement import ViewRequirement
-from syncline.rl.value_types import Space, Tree
+from syncline.rl.value_types import Batch, CheckedSpace, Space, Tree
 
 OBS, OBS_FLAT = "obs", "obs_flat"
 
@@ -35,10 +35,10 @@ class ModelV2:
 
     def __init__(
         self,
-        obs_space: Any,
-        action_space: Any,
+        obs_space: Space,
+        action_space: CheckedSpace,
         num_outputs: int | None,
-        model_config: Mapping[str, Any],
+        model_config: Mapping[str, object],
         name: str,
         framework: str = "torch",
     ) -> None:
@@ -48,15 +48,15 @@ class ModelV2:
         self.model_config = dict(model_config or {})
         self.name = name or "default_model"
         self.framework = framework
-        self._last_output: Any = None
+        self._last_output: Tree = None
         self.time_major = bool(self.model_config.get("_time_major"))
         self.view_requirements: dict[str, ViewRequirement] = {
             OBS: ViewRequirement(shift=0, space=obs_space)
         }
 
     def forward(
-        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tree
-    ) -> tuple[Any, list[Any]]:
+        self, input_dict: Batch, state: list[Tree], seq_lens: Tree
+    ) -> tuple[Tree, list[Tree]]:
         """Return outputs [B, num_outputs] and the next states.
 
         Args:
@@ -66,15 +66,15 @@ class ModelV2:
         """
         raise NotImplementedError(f"{type(self).__name__} must implement `forward`.")
 
-    def value_function(self) -> Any:
+    def value_function(self) -> Tree:
         """Return the values [B] of the last observations."""
         raise NotImplementedError(f"{type(self).__name__} must implement `value_function`.")
 
-    def get_initial_state(self) -> list[Any]:
+    def get_initial_state(self) -> list[Tree]:
         """Return the arrays of the state at the beginning of an episode, or an empty list."""
         return []
 
-    def custom_loss(self, policy_loss: Any, loss_inputs: dict[str, Any]) -> Any:
+    def custom_loss(self, policy_loss: Any, loss_inputs: Batch) -> Tree:
         """Return the loss, or list of losses, that replaces the algorithm's."""
         return policy_loss
 
@@ -82,7 +82,7 @@ class ModelV2:
         """Return metrics for the results."""
         return {}
 
-    def last_output(self) -> Any:
+    def last_output(self) -> Tree:
         """Return the result of the last call."""
         return self._last_output
 
@@ -91,8 +91,11 @@ class ModelV2:
         return self.time_major
 
     def __call__(
-        self, input_dict: Mapping[str, Any], state: list[Any] | None = None, seq_lens: Tree = None
-    ) -> tuple[Any, list[Any]]:
+        self,
+        input_dict: Mapping[str, object],
+        state: list[Tree] | None = None,
+        seq_lens: Tree = None,
+    ) -> tuple[Tree, list[Tree]]:
         """Call `forward` with the nested "obs" and "obs_flat"."""
         given = dict(input_dict)
         obs = given[OBS]
@@ -118,10 +121,10 @@ class TorchModelV2(ModelV2):
 
     def __init__(
         self,
-        obs_space: Any,
-        action_space: Any,
+        obs_space: Space,
+        action_space: CheckedSpace,
         num_outputs: int | None,
-        model_config: Mapping[str, Any],
+        model_config: Mapping[str, object],
         name: str,
     ) -> None:
         if not isinstance(self, nn.Module):
@@ -147,8 +150,8 @@ class RecurrentNetwork(TorchModelV2):
     """Base of networks with memory; implement `forward_rnn` and `get_initial_state`."""
 
     def forward(
-        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tree
-    ) -> tuple[Any, list[Any]]:
+        self, input_dict: Batch, state: list[Tree], seq_lens: Tree
+    ) -> tuple[Tree, list[Tree]]:
         """Add the time dimension to observations, and call `forward_rnn`."""
         flat = input_dict[OBS_FLAT].float()
         inputs = add_time_dimension(flat, seq_lens=seq_lens)
@@ -156,8 +159,8 @@ class RecurrentNetwork(TorchModelV2):
         return output.reshape(-1, output.shape[-1]), new_state
 
     def forward_rnn(
-        self, inputs: torch.Tensor, state: list[Any], seq_lens: Tree
-    ) -> tuple[torch.Tensor, list[Any]]:
+        self, inputs: torch.Tensor, state: list[Tree], seq_lens: Tree
+    ) -> tuple[torch.Tensor, list[Tree]]:
         """Return outputs [S, L, num_outputs] and the states after each sequence.
 
         Args:
@@ -200,7 +203,7 @@ def packed(space: Space, obs: Tree) -> torch.Tensor:
     return torch.cat(parts, -1)
 
 
-def unpacked(space: Space, flat: torch.Tensor) -> Any:
+def unpacked(space: Space, flat: torch.Tensor) -> Tree:
     """Unflatten observations [B, size]; Discrete parts remain one-hot."""
     if isinstance(space, gym.spaces.Dict):
         pieces = _split(list(space.spaces.values()), flat)

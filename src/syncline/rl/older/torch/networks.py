@@ -17,7 +17,7 @@ from syncline.rl.modules.torch.memory import RecurrentEncoderConfig
 from syncline.rl.modules.torch.models import ENCODER_OUT
 from syncline.rl.modules.torch.primitives import get_activation
 from syncline.rl.older.torch.model_v2 import OBS, OBS_FLAT, RecurrentNetwork, TorchModelV2
-from syncline.rl.value_types import Tree
+from syncline.rl.value_types import Batch, CheckedSpace, OptionMapping, Space, Tree
 
 
 def normc_initializer(std: float = 1.0) -> Callable[[torch.Tensor], None]:
@@ -47,7 +47,7 @@ class SlimFC(nn.Module):
         in_size: int,
         out_size: int,
         initializer: Any = None,
-        activation_fn: Any = None,
+        activation_fn: object = None,
         use_bias: bool = True,
         bias_init: float = 0.0,
     ) -> None:
@@ -85,8 +85,8 @@ class SlimConv2d(nn.Module):
         kernel: Any,
         stride: Any,
         padding: Any = None,
-        initializer: Any = "default",
-        activation_fn: Any = "default",
+        initializer: object = "default",
+        activation_fn: object = "default",
         bias_init: float = 0.0,
     ) -> None:
         super().__init__()
@@ -151,10 +151,10 @@ class FullyConnectedNetwork(TorchModelV2, nn.Module):
 
     def __init__(
         self,
-        obs_space: Any,
-        action_space: Any,
+        obs_space: CheckedSpace,
+        action_space: CheckedSpace,
         num_outputs: int | None,
-        model_config: Mapping[str, Any],
+        model_config: Mapping[str, object],
         name: str,
     ) -> None:
         TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
@@ -171,12 +171,12 @@ class FullyConnectedNetwork(TorchModelV2, nn.Module):
         self.num_outputs = num_outputs or width
         self._value_layers = None if self._share else _dense(size, model_config)[0]
         self._value_branch = SlimFC(width, 1, normc_initializer(0.01))
-        self._features: Any = None
-        self._last_flat_in: Any = None
+        self._features: Tree = None
+        self._last_flat_in: Tree = None
 
     def forward(
-        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tree
-    ) -> tuple[torch.Tensor, list[Any]]:
+        self, input_dict: Batch, state: list[Tree], seq_lens: Tree
+    ) -> tuple[torch.Tensor, list[Tree]]:
         """Return the logits."""
         self._last_flat_in = input_dict[OBS_FLAT].float()
         self._features = self._hidden_layers(self._last_flat_in)
@@ -192,7 +192,7 @@ class FullyConnectedNetwork(TorchModelV2, nn.Module):
         return values
 
 
-def _dense(size: int, config: Mapping[str, Any]) -> tuple[nn.Sequential, int]:
+def _dense(size: int, config: OptionMapping) -> tuple[nn.Sequential, int]:
     layers: list[nn.Module] = []
     for sizes, activation in (
         (config.get("fcnet_hiddens", [256, 256]), config.get("fcnet_activation", "tanh")),
@@ -213,10 +213,10 @@ class VisionNetwork(TorchModelV2, nn.Module):
 
     def __init__(
         self,
-        obs_space: Any,
-        action_space: Any,
+        obs_space: CheckedSpace,
+        action_space: CheckedSpace,
         num_outputs: int | None,
-        model_config: Mapping[str, Any],
+        model_config: OptionMapping,
         name: str,
     ) -> None:
         TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
@@ -244,11 +244,11 @@ class VisionNetwork(TorchModelV2, nn.Module):
         )
         self.num_outputs = num_outputs or width
         self._value_branch = SlimFC(width, 1, normc_initializer(0.01))
-        self._features: Any = None
+        self._features: Tree = None
 
     def forward(
-        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tree
-    ) -> tuple[torch.Tensor, list[Any]]:
+        self, input_dict: Batch, state: list[Tree], seq_lens: Tree
+    ) -> tuple[torch.Tensor, list[Tree]]:
         """Return the logits."""
         images = input_dict[OBS].float().permute(0, 3, 1, 2)
         self._features = self._post(self._convs(images))
@@ -265,10 +265,10 @@ class _MemoryNetwork(RecurrentNetwork, nn.Module):
 
     def __init__(
         self,
-        obs_space: Any,
-        action_space: Any,
+        obs_space: Space,
+        action_space: CheckedSpace,
         num_outputs: int | None,
-        model_config: Mapping[str, Any],
+        model_config: Mapping[str, object],
         name: str,
         encoder: Any,
     ) -> None:
@@ -279,9 +279,9 @@ class _MemoryNetwork(RecurrentNetwork, nn.Module):
         self._logits = SlimFC(width, num_outputs) if num_outputs else nn.Identity()
         self.num_outputs = num_outputs or width
         self._value_branch = SlimFC(width, 1)
-        self._features: Any = None
+        self._features: Tree = None
 
-    def get_initial_state(self) -> list[Any]:
+    def get_initial_state(self) -> list[Tree]:
         """Return the arrays of the encoder's state."""
         return [torch.as_tensor(np.asarray(leaf)) for leaf in leaves(self._initial())]
 
@@ -289,8 +289,8 @@ class _MemoryNetwork(RecurrentNetwork, nn.Module):
         return self._encoder.get_initial_state()
 
     def forward_rnn(
-        self, inputs: torch.Tensor, state: list[Any], seq_lens: Tree
-    ) -> tuple[torch.Tensor, list[Any]]:
+        self, inputs: torch.Tensor, state: list[Tree], seq_lens: Tree
+    ) -> tuple[torch.Tensor, list[Tree]]:
         """Return the logits [S, L, num_outputs] and the next states."""
         parts = iter(state)
         nested = map_tree(lambda _: next(parts), self._initial())
@@ -304,7 +304,7 @@ class _MemoryNetwork(RecurrentNetwork, nn.Module):
         return values
 
 
-def _tokenizer(obs_space: Any, config: Mapping[str, Any]) -> MLPEncoderConfig:
+def _tokenizer(obs_space: CheckedSpace, config: OptionMapping) -> MLPEncoderConfig:
     hidden = list(config.get("fcnet_hiddens") or [256, 256])
     return MLPEncoderConfig(
         input_dims=(int(np.prod(obs_space.shape)),),
@@ -320,10 +320,10 @@ class LSTMWrapper(_MemoryNetwork):
 
     def __init__(
         self,
-        obs_space: Any,
-        action_space: Any,
+        obs_space: Space,
+        action_space: CheckedSpace,
         num_outputs: int | None,
-        model_config: Mapping[str, Any],
+        model_config: OptionMapping,
         name: str,
     ) -> None:
         tokenizer = _tokenizer(obs_space, model_config)
@@ -357,10 +357,10 @@ class GTrXLNet(_MemoryNetwork):
 
     def __init__(
         self,
-        obs_space: Any,
-        action_space: Any,
+        obs_space: Space,
+        action_space: CheckedSpace,
         num_outputs: int | None,
-        model_config: Mapping[str, Any],
+        model_config: Mapping[str, object],
         name: str,
         *,
         num_transformer_units: int = 1,
@@ -393,10 +393,10 @@ class AttentionWrapper(GTrXLNet):
 
     def __init__(
         self,
-        obs_space: Any,
-        action_space: Any,
+        obs_space: CheckedSpace,
+        action_space: CheckedSpace,
         num_outputs: int | None,
-        model_config: Mapping[str, Any],
+        model_config: OptionMapping,
         name: str,
     ) -> None:
         given = model_config

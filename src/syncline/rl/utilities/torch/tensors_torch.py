@@ -11,18 +11,18 @@ from torch.nn import functional
 
 from syncline.rl.columns.trees import Tree, map_tree
 from syncline.rl.modules.torch.observations import at, leaf_spaces, to_vector
-from syncline.rl.value_types import Space
+from syncline.rl.value_types import CheckedSpace, Device, Space
 
 FLOAT_MIN = -3.4e38
 FLOAT_MAX = 3.4e38
 
 
 def convert_to_torch_tensor(
-    x: Tree, device: Any = None, pin_memory: bool = False, use_stream: bool = False
+    x: Tree, device: Device = None, pin_memory: bool = False, use_stream: bool = False
 ) -> Tree:
     """Convert a tree of arrays to tensors; float64 becomes float32."""
 
-    def convert(leaf: Tree) -> Any:
+    def convert(leaf: Tree) -> Tree:
         if leaf is None:
             return None
         tensor = leaf if isinstance(leaf, torch.Tensor) else torch.as_tensor(np.asarray(leaf))
@@ -40,7 +40,10 @@ def one_hot(x: torch.Tensor, space: Space) -> torch.Tensor:
 
 
 def flatten_inputs_to_1d_tensor(
-    inputs: Tree, spaces_struct: Any = None, time_axis: bool = False, batch_axis: bool = True
+    inputs: Tree,
+    spaces_struct: CheckedSpace = None,
+    time_axis: bool = False,
+    batch_axis: bool = True,
 ) -> torch.Tensor:
     """Flatten nested values of a space to vectors; Discrete parts become one-hot."""
     space = spaces_struct
@@ -118,10 +121,10 @@ def set_torch_seed(seed: int | None = None) -> None:
         torch.manual_seed(seed)
 
 
-def copy_torch_tensors(x: Tree, device: Any = None) -> Tree:
+def copy_torch_tensors(x: Tree, device: Device = None) -> Tree:
     """Return copies of a tree's tensors, without gradients."""
 
-    def copied(leaf: Tree) -> Any:
+    def copied(leaf: Tree) -> Tree:
         if not isinstance(leaf, torch.Tensor):
             return leaf
         made = leaf.detach().clone()
@@ -130,7 +133,7 @@ def copy_torch_tensors(x: Tree, device: Any = None) -> Tree:
     return map_tree(copied, x)
 
 
-def get_device(config: Any = None, num_gpus_requested: float = 1) -> torch.device:
+def get_device(config: object = None, num_gpus_requested: float = 1) -> torch.device:
     """Return the first GPU if requested and available, else the CPU."""
     gpu = bool(num_gpus_requested) and torch.cuda.is_available()
     return torch.device("cuda" if gpu else "cpu")

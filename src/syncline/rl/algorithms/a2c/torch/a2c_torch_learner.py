@@ -5,7 +5,6 @@ steps all environments together).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 
@@ -23,6 +22,7 @@ from syncline.rl.learners.torch.optimizers import Gradients
 from syncline.rl.learners.torch.train_batch import Batch, masked_mean
 from syncline.rl.returns.gae import gae
 from syncline.rl.returns.n_step import discounted_returns
+from syncline.rl.value_types import ModuleType
 
 
 class A2CTorchLearner(ActorCriticLearner):
@@ -52,7 +52,7 @@ class A2CTorchLearner(ActorCriticLearner):
         loss = policy_loss - self.entropy_coeffs[module_id] * entropy
         logged = {POLICY_LOSS_KEY: policy_loss, ENTROPY_KEY: entropy}
         if config.use_critic:
-            module: Any = self.module[module_id]
+            module: ModuleType = self.module[module_id]
             values = module.compute_values(batch, embeddings=fwd_out.get(Columns.EMBEDDINGS))
             errors = torch.square(values - batch[Columns.VALUE_TARGETS])
             vf_loss = 0.5 * masked_mean(errors, batch)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -58,7 +57,7 @@ class AlphaZeroTorchRLModule(TorchRLModule, ValueFunctionAPI):
         logits, values = self.masked_logits_and_values(obs)
         return torch.softmax(logits, -1), values
 
-    def masked_logits_and_values(self, obs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    def masked_logits_and_values(self, obs: Tree) -> tuple[torch.Tensor, torch.Tensor]:
         """Return values [B] and logits [B, A] with the minimum for masked actions."""
         logits, values = self.logits_and_values(obs[OBS] if self.has_mask else obs)
         if self.has_mask:

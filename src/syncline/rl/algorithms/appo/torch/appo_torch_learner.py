@@ -28,6 +28,7 @@ from syncline.rl.learners.torch.target_networks import NUM_TARGET_UPDATES, move_
 from syncline.rl.learners.torch.train_batch import Batch, masked_mean
 from syncline.rl.modules.rl_module import RLModule
 from syncline.rl.returns.vtrace import vtrace
+from syncline.rl.value_types import ModuleType, Selection
 
 TARGET_LOGP = "target_action_logp"
 LARGEST_SAMPLER_RATIO = 2.0
@@ -102,7 +103,7 @@ class APPOTorchLearner(IMPALATorchLearner):
         return loss
 
     def _target_policy(self, module_id: str, batch: Batch) -> Any:
-        module: Any = self.target(module_id)
+        module: ModuleType = self.target(module_id)
         with torch.no_grad():
             inputs = module.forward_train(batch)[Columns.ACTION_DIST_INPUTS]
         return module.get_train_action_dist_cls().from_logits(inputs)
@@ -112,7 +113,7 @@ class APPOTorchLearner(IMPALATorchLearner):
         super().after_gradient_based_update(timesteps=timesteps)
         self._passes += 1
         for module_id in self.module:
-            config: Any = self.config.get_config_for_module(module_id)
+            config: AlgorithmConfig = self.config.get_config_for_module(module_id)
             if self._passes % config.passes_per_target_update or module_id not in self._targets:
                 continue
             move_targets(
@@ -142,10 +143,12 @@ class APPOTorchLearner(IMPALATorchLearner):
         self._targets.pop(module_id, None)
         self.curr_kl_coeffs_per_module.pop(module_id, None)
 
-    def get_state(self, *args: Any, **kwargs: Any) -> StateDict:
+    def get_state(
+        self, components: Selection = None, *, not_components: Selection = None, **kwargs: object
+    ) -> StateDict:
         """Return modules, targets, optimizers, counters and KL coefficients."""
         return {
-            **super().get_state(*args, **kwargs),
+            **super().get_state(components, not_components=not_components, **kwargs),
             "kl_coeffs": dict(self.curr_kl_coeffs_per_module),
             "targets": {
                 module_id: module.get_state() for module_id, module in self._targets.items()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from syncline.rl.columns.names import Columns
 from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.learners.torch.torch_learner import TorchLearner
 from syncline.rl.learners.torch.train_batch import Batch, masked_mean
+from syncline.rl.value_types import ModuleType
 
 POLICY_LOSS_KEY = "policy_loss"
 
@@ -21,7 +20,7 @@ class BCTorchLearner(TorchLearner):
         self, *, module_id: str, config: AlgorithmConfig, batch: Batch, fwd_out: Batch
     ) -> torch.Tensor:
         """Return -E[log pi(a | s)]."""
-        module: Any = self.module[module_id]
+        module: ModuleType = self.module[module_id]
         policy = module.get_train_action_dist_cls().from_logits(fwd_out[Columns.ACTION_DIST_INPUTS])
         loss = -masked_mean(policy.logp(batch[Columns.ACTIONS]), batch)
         self.metrics.log_value((module_id, POLICY_LOSS_KEY), loss, window=1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +15,7 @@ from syncline.rl.columns.trees import first_leaf, map_tree
 from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.learners.torch.target_networks import discounts
 from syncline.rl.learners.torch.train_batch import Batch
+from syncline.rl.value_types import ModuleType, Selection, Tree
 
 LARGEST_WEIGHT = 1e6
 
@@ -40,7 +40,9 @@ class CQLTorchLearner(SACTorchLearner):
             self.log_penalty_weights[module_id] = weight
             self.register_adam(module_id, "penalty_weight", [weight], config.critic_lr)
 
-    def _continuous(self, module: Any, config: Any, batch: Batch, alpha: torch.Tensor) -> Any:
+    def _continuous(
+        self, module: object, config: AlgorithmConfig, batch: Batch, alpha: torch.Tensor
+    ) -> Tree:
         """Return SAC's losses, with the penalty added to the critics' loss."""
         critic_loss, *others = super()._continuous(module, config, batch, alpha)
         gaps = self._gaps(module, config, batch)
@@ -53,7 +55,9 @@ class CQLTorchLearner(SACTorchLearner):
         return critic_loss + penalty, *others
 
     @torch.no_grad()
-    def _targets(self, module: Any, config: Any, batch: Batch, alpha: torch.Tensor) -> torch.Tensor:
+    def _targets(
+        self, module: ModuleType, config: AlgorithmConfig, batch: Batch, alpha: torch.Tensor
+    ) -> torch.Tensor:
         """Return the targets of SAC, by default without entropy."""
         if not config.deterministic_backup:
             return super()._targets(module, config, batch, alpha)
@@ -64,7 +68,7 @@ class CQLTorchLearner(SACTorchLearner):
         return targets
 
     def _policy_loss(
-        self, module: Any, config: Any, batch: Batch, alpha: torch.Tensor
+        self, module: ModuleType, config: AlgorithmConfig, batch: Batch, alpha: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the policy loss of SAC; the first updates clone recorded actions instead."""
         if self.updates > config.bc_iters:
@@ -73,7 +77,7 @@ class CQLTorchLearner(SACTorchLearner):
         _, logp = policy.rsample_and_logp()
         return (alpha * logp - policy.logp(batch[Columns.ACTIONS])).mean(), -logp
 
-    def _gaps(self, module: Any, config: Any, batch: Batch) -> torch.Tensor:
+    def _gaps(self, module: ModuleType, config: AlgorithmConfig, batch: Batch) -> torch.Tensor:
         """Return T log sum_a exp((Q(s, a) - log p(a)) / T) - Q(s, a_recorded), averaged over the
         rows for each critic, [C].
 
@@ -93,7 +97,7 @@ class CQLTorchLearner(SACTorchLearner):
         return gaps
 
     @torch.no_grad()
-    def _drawn(self, module: Any, batch: Batch, rows: int, count: int) -> Any:
+    def _drawn(self, module: ModuleType, batch: Batch, rows: int, count: int) -> Tree:
         """Return actions [rows count, …] and their log-densities [rows, count], of three kinds."""
         shape = module.action_space.shape
         uniform = 2.0 * torch.rand((rows * count, *shape), device=self.device) - 1.0
@@ -105,7 +109,9 @@ class CQLTorchLearner(SACTorchLearner):
             kinds.append((actions.transpose(0, 1).reshape(rows * count, *shape), logp.T))
         return kinds
 
-    def _lagrangian(self, module_id: str, config: Any, gaps: torch.Tensor) -> torch.Tensor:
+    def _lagrangian(
+        self, module_id: str, config: AlgorithmConfig, gaps: torch.Tensor
+    ) -> torch.Tensor:
         """Return the weighted distance of the gaps from the threshold, and the loss of the weight;
         equation 30 of the paper.
         """
@@ -117,16 +123,21 @@ class CQLTorchLearner(SACTorchLearner):
         ).mean()
         return loss
 
-    def _module_id(self, module: Any) -> str:
+    def _module_id(self, module: object) -> str:
         return next(str(module_id) for module_id, each in self.module.items() if each is module)
 
-    def get_state(self, *args: Any, **kwargs: Any) -> StateDict:
+    def get_state(
+        self, components: Selection = None, *, not_components: Selection = None, **kwargs: object
+    ) -> StateDict:
         """Return modules, optimizers, counters, temperatures and weights of penalties."""
         weights = {
             module_id: each.detach().cpu().numpy().copy()
             for module_id, each in self.log_penalty_weights.items()
         }
-        return {**super().get_state(*args, **kwargs), "log_penalty_weights": weights}
+        return {
+            **super().get_state(components, not_components=not_components, **kwargs),
+            "log_penalty_weights": weights,
+        }
 
     @torch.no_grad()
     def set_state(self, state: StateDict) -> None:

@@ -6,8 +6,6 @@ the loss.
 
 from __future__ import annotations
 
-from typing import Any
-
 import gymnasium as gym
 import numpy as np
 
@@ -17,6 +15,7 @@ from syncline.rl.columns.names import Columns
 from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.learners.torch.dense_stack import DenseStack, dense_stack
 from syncline.rl.modules.rl_module import RLModule
+from syncline.rl.value_types import Batch
 
 
 class DirectQNetwork:
@@ -68,13 +67,15 @@ class DirectDQN:
         config: The algorithm's options.
     """
 
-    def __init__(self, online: DirectQNetwork, target: DirectQNetwork, config: Any) -> None:
+    def __init__(
+        self, online: DirectQNetwork, target: DirectQNetwork, config: AlgorithmConfig
+    ) -> None:
         self._online = online
         self._target = target
         self._double_q = bool(config.double_q)
         self._is_huber = config.td_error_loss_fn == "huber"
 
-    def gradients(self, columns: dict[str, Any]) -> tuple[np.ndarray, dict[str, Any]]:
+    def gradients(self, columns: Batch) -> tuple[np.ndarray, Batch]:
         """Set the gradients of all weights; return the errors, [B], and metrics."""
         for stack in (*self._online.stacks, *self._target.stacks):
             stack.bind()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from contextlib import nullcontext
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from syncline.rl.modules.torch.heads import MLPHeadConfig
 from syncline.rl.modules.torch.policy_weights import numpy_network
 from syncline.rl.modules.torch.torch_acting import seeded, to_tensor
 from syncline.rl.modules.torch.torch_rl_module import TorchRLModule
-from syncline.rl.value_types import Batch, Tree
+from syncline.rl.value_types import Batch, Options, Tree
 
 QF_PREDS = "qf_preds"
 QF_NEXT_PREDS = "qf_next_preds"
@@ -43,7 +43,7 @@ class QNetwork(nn.Module):
 
     atoms: torch.Tensor
 
-    def __init__(self, catalog: Catalog, config: dict[str, Any], num_actions: int) -> None:
+    def __init__(self, catalog: Catalog, config: Options, num_actions: int) -> None:
         super().__init__()
         self.num_actions = num_actions
         self.num_atoms = int(config.get("num_atoms", 1))
@@ -162,7 +162,7 @@ class DefaultDQNTorchRLModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI,
         return {Columns.ACTIONS: values.argmax(-1), Columns.ACTION_DIST_INPUTS: values}
 
     def _forward_train(self, batch: Batch, **kwargs: object) -> Batch:
-        out: dict[str, Any] = dict(self.compute_q_values(batch))
+        out: Batch = dict(self.compute_q_values(batch))
         following = {Columns.OBS: batch[Columns.NEXT_OBS]}
         with torch.no_grad():
             target = self.forward_target(following)
@@ -205,8 +205,8 @@ class EpsilonGreedyActing:
         self.epsilon = self._schedule.value(step)
 
     def act(
-        self, obs: Tree, noise: np.ndarray, explore: bool, state: Any = None
-    ) -> tuple[dict[str, Any], Any]:
+        self, obs: Tree, noise: np.ndarray, explore: bool, state: Tree = None
+    ) -> tuple[Batch, Tree]:
         """Return actions [N]."""
         if self._network is not None:
             values = self._network(obs)

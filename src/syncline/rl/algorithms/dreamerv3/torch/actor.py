@@ -7,7 +7,6 @@ a mixture with 1 % uniform probability; Box actions are normally distributed aro
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -17,6 +16,7 @@ from torch.nn.functional import one_hot
 
 from syncline.rl.algorithms.dreamerv3.torch.formulas import draw, mixed_probabilities
 from syncline.rl.algorithms.dreamerv3.torch.networks import MLP, ModelSize
+from syncline.rl.value_types import Space
 
 STD_RANGE = (0.1, 1.0)
 """Range of the standard deviations of continuous actions."""
@@ -29,7 +29,7 @@ class ActionVectors:
         ValueError: The space is neither Discrete, MultiDiscrete nor Box.
     """
 
-    def __init__(self, space: Any) -> None:
+    def __init__(self, space: Space) -> None:
         self.counts: list[int] = []
         """Number of values of each discrete action; empty for a Box."""
         self._shape: tuple[int, ...] = ()

@@ -46,7 +46,7 @@ class DreamerV3TorchLearner(TargetNetworkLearner):
 
     def configure_optimizers_for_module(self, module_id: str, config: AlgorithmConfig) -> None:
         """Create Adam for world model, actor and critic."""
-        module: Any = self.module[module_id]
+        module: object = self.module[module_id]
         for name, rate, eps in (
             (WORLD_MODEL, config.world_model_lr, 1e-8),
             (ACTOR, config.actor_lr, 1e-5),

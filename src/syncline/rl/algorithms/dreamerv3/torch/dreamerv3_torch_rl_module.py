@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -172,7 +172,7 @@ class DreamerV3TorchRLModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI):
         """Return z as one-hot vectors [N, K C] of indices [N, K]."""
         return one_hot(indices.long(), self.world_model.rssm.num_classes).flatten(-2).float()
 
-    def _act_on_sequence(self, batch: dict[str, Any], explore: bool) -> dict[str, Any]:
+    def _act_on_sequence(self, batch: Batch, explore: bool) -> Batch:
         """Act on observations [S, L, …] step by step, with random numbers from torch."""
         obs, state = batch[Columns.OBS], batch[Columns.STATE_IN]
         size, length = _first(obs).shape[:2]
@@ -248,7 +248,7 @@ class DreamerActing:
 
     def act(
         self, obs: Arrays, noise: np.ndarray, explore: bool, state: Arrays = None
-    ) -> tuple[dict[str, Any], Arrays]:
+    ) -> tuple[Batch, Arrays]:
         """Return the actions of one step and the next state. See `ActingPolicy.act`."""
         device = self._parameter.device
         if state is None:

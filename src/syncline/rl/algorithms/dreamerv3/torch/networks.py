@@ -6,7 +6,6 @@ the policy (`actor`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -23,7 +22,7 @@ from syncline.rl.modules.torch.observations import (
     to_vector,
     vector_size,
 )
-from syncline.rl.value_types import Tree
+from syncline.rl.value_types import OptionMapping, Space, Tree
 from syncline.suggestions import did_you_mean
 
 SMALLEST_MAP = 4
@@ -72,7 +71,7 @@ MODEL_SIZES = {
 }
 
 
-def model_size(config: Mapping[str, Any]) -> ModelSize:
+def model_size(config: OptionMapping) -> ModelSize:
     """Return the widths of `config["model_size"]`, overridden by those in `config`.
 
     Raises:
@@ -150,7 +149,7 @@ class Observations:
         use_symlog: Apply symlog to the vector.
     """
 
-    def __init__(self, space: Any, use_symlog: bool) -> None:
+    def __init__(self, space: Space, use_symlog: bool) -> None:
         leaves = leaf_spaces(space)
         self.images = {path: leaf.shape for path, leaf in leaves.items() if is_image(leaf)}
         self._vectors = {path: leaf for path, leaf in leaves.items() if path not in self.images}

@@ -31,7 +31,7 @@ class EvolutionTorchLearner(TorchLearner):
         """Store the current weights."""
         self._before = {module_id: self._weights(module_id) for module_id in self.module}
 
-    def forward_train(self, batch: dict[str, Batch]) -> dict[str, Any]:
+    def forward_train(self, batch: dict[str, Batch]) -> Batch:
         """Return no outputs: the loss depends only on the weights."""
         return {module_id: {} for module_id in batch}
 
@@ -109,7 +109,7 @@ class PlainSGD(torch.optim.Optimizer):
                 parameter.grad = None
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
         """Take a step. `closure` must be None."""
         for group in self.param_groups:
             for parameter in group["params"]:

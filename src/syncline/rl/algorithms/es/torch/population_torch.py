@@ -11,7 +11,7 @@ from torch.func import functional_call, vmap
 
 from syncline.rl.columns.trees import map_tree
 from syncline.rl.modules.numpy_acting import ACTIVATIONS, ActivationName
-from syncline.rl.value_types import Tree
+from syncline.rl.value_types import ModuleType, Tree
 
 _ACTIVATIONS: dict[type, ActivationName] = {
     nn.Tanh: "tanh",
@@ -118,12 +118,12 @@ class TorchPopulation:
         thetas: Weights, [S, P].
     """
 
-    def __init__(self, module: Any, thetas: np.ndarray) -> None:
+    def __init__(self, module: ModuleType, thetas: np.ndarray) -> None:
         self._policy = _Policy(module)
         self._named = [(f"module.{name}", each) for name, each in module.named_parameters()]
         self._thetas = torch.from_numpy(thetas)
 
-        def outputs(theta: torch.Tensor, obs: Tree) -> Any:
+        def outputs(theta: torch.Tensor, obs: Tree) -> Tree:
             sizes = [each.numel() for _, each in self._named]
             weights = {
                 name: part.view(each.shape)
@@ -150,7 +150,7 @@ class TorchPopulation:
 
 
 class _Policy(nn.Module):
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: ModuleType) -> None:
         super().__init__()
         self.module = module
 

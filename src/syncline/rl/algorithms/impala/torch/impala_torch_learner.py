@@ -24,6 +24,7 @@ from syncline.rl.learners.torch.optimizers import DEFAULT_OPTIMIZER
 from syncline.rl.learners.torch.train_batch import Batch, masked_mean
 from syncline.rl.returns.gae import gae
 from syncline.rl.returns.vtrace import vtrace
+from syncline.rl.value_types import ModuleType
 
 
 class IMPALATorchLearner(ActorCriticLearner):
@@ -88,7 +89,7 @@ class IMPALATorchLearner(ActorCriticLearner):
         policy_loss: torch.Tensor,
     ) -> torch.Tensor:
         """Return the other parts of the loss, and log all parts."""
-        module: Any = self.module[module_id]
+        module: ModuleType = self.module[module_id]
         values = module.compute_values(batch, embeddings=fwd_out.get(Columns.EMBEDDINGS))
         errors = torch.square(values - batch[Columns.VALUE_TARGETS])
         vf_loss = 0.5 * masked_mean(errors, batch)

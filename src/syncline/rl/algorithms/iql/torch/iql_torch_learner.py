@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import gymnasium as gym
 import torch
 
@@ -14,7 +12,7 @@ from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.learners.torch.target_networks import TargetNetworkLearner, discounts
 from syncline.rl.learners.torch.train_batch import Batch
 from syncline.rl.modules.apis import ValueFunctionAPI
-from syncline.rl.value_types import Tree
+from syncline.rl.value_types import ModuleType, Tree
 
 LARGEST_WEIGHT = 100.0
 """Maximum weight of a recorded action."""
@@ -48,13 +46,13 @@ class IQLTorchLearner(TargetNetworkLearner):
 
     def configure_optimizers_for_module(self, module_id: str, config: AlgorithmConfig) -> None:
         """Create Adam for critics, policy and value function."""
-        module: Any = self.module[module_id]
+        module: ModuleType = self.module[module_id]
         policy = [*module.pi_encoder.parameters(), *module.pi.parameters()]
         self.register_adam(module_id, "qf", list(module.critics.parameters()), config.critic_lr)
         self.register_adam(module_id, "policy", policy, config.actor_lr)
         self.register_adam(module_id, "value", list(module.vf.parameters()), config.value_lr)
 
-    def forward_train(self, batch: dict[str, Batch]) -> dict[str, Any]:
+    def forward_train(self, batch: dict[str, Batch]) -> Batch:
         """Return no outputs: each loss runs its own forward passes."""
         return {module_id: {} for module_id in batch}
 
@@ -62,7 +60,7 @@ class IQLTorchLearner(TargetNetworkLearner):
         self, *, module_id: str, config: AlgorithmConfig, batch: Batch, fwd_out: Batch
     ) -> torch.Tensor:
         """Return the sum of the losses: equations 5, 6 and 7 of the paper."""
-        module: Any = self.module[module_id]
+        module: ModuleType = self.module[module_id]
         with torch.no_grad():
             recorded = module.forward_target(batch, batch[Columns.ACTIONS])
             following = module.compute_values({Columns.OBS: batch[Columns.NEXT_OBS]})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from syncline.rl.checkpointable import StateDict
@@ -12,6 +10,7 @@ from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.learners.torch.torch_learner import TorchLearner
 from syncline.rl.learners.torch.train_batch import Batch
 from syncline.rl.offline.returns_to_go import BOOTSTRAP_DISCOUNTS, LAST_OBS
+from syncline.rl.value_types import ModuleType, Selection
 
 
 class MARWILTorchLearner(TorchLearner):
@@ -28,7 +27,7 @@ class MARWILTorchLearner(TorchLearner):
         self, *, module_id: str, config: AlgorithmConfig, batch: Batch, fwd_out: Batch
     ) -> torch.Tensor:
         """Return the sum of the policy loss and the value loss."""
-        module: Any = self.module[module_id]
+        module: ModuleType = self.module[module_id]
         policy = module.get_train_action_dist_cls().from_logits(fwd_out[Columns.ACTION_DIST_INPUTS])
         logp = policy.logp(batch[Columns.ACTIONS])
         if config.beta:
@@ -51,7 +50,7 @@ class MARWILTorchLearner(TorchLearner):
         return loss
 
     @torch.no_grad()
-    def _returns(self, module: Any, batch: Batch) -> torch.Tensor:
+    def _returns(self, module: ModuleType, batch: Batch) -> torch.Tensor:
         """Return the recorded returns, bootstrapped with the values of last observations, [B]."""
         returns: torch.Tensor = batch[Columns.RETURNS_TO_GO]
         discounts = batch.get(BOOTSTRAP_DISCOUNTS)
@@ -61,7 +60,9 @@ class MARWILTorchLearner(TorchLearner):
         completed: torch.Tensor = returns + discounts * last
         return completed
 
-    def _weights(self, module_id: str, config: Any, advantages: torch.Tensor) -> torch.Tensor:
+    def _weights(
+        self, module_id: str, config: AlgorithmConfig, advantages: torch.Tensor
+    ) -> torch.Tensor:
         """Update c with the batch; return exp(beta A / c), [B]."""
         square = self.square_norms.get(module_id)
         if square is None:
@@ -74,10 +75,15 @@ class MARWILTorchLearner(TorchLearner):
         )
         return torch.exp(config.beta * advantages / (square.sqrt() + 1e-8))
 
-    def get_state(self, *args: Any, **kwargs: Any) -> StateDict:
+    def get_state(
+        self, components: Selection = None, *, not_components: Selection = None, **kwargs: object
+    ) -> StateDict:
         """Return modules, optimizers, counters and moving averages."""
         norms = {module_id: float(each) for module_id, each in self.square_norms.items()}
-        return {**super().get_state(*args, **kwargs), "square_norms": norms}
+        return {
+            **super().get_state(components, not_components=not_components, **kwargs),
+            "square_norms": norms,
+        }
 
     def set_state(self, state: StateDict) -> None:
         """Restore the state that `get_state` returned."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 
@@ -20,6 +18,7 @@ from syncline.rl.learners.torch.train_batch import Batch, TrainBatch, masked_mea
 from syncline.rl.metrics.names import NUM_ENV_STEPS_SAMPLED_LIFETIME
 from syncline.rl.returns.gae import gae
 from syncline.rl.returns.n_step import discounted_returns
+from syncline.rl.value_types import ModuleType, Selection
 
 LEARNER_RESULTS_CURR_KL_COEFF_KEY = "curr_kl_coeff"
 LEARNER_RESULTS_CURR_ENTROPY_COEFF_KEY = "curr_entropy_coeff"
@@ -37,7 +36,7 @@ class PPOTorchLearner(TorchLearner):
     def build(self) -> None:
         """Create modules and optimizers."""
         super().build()
-        config: Any = self.config
+        config: AlgorithmConfig = self.config
         self._learner_connector.prepend(AddOneTsToEpisodesAndTruncate())
         self._learner_connector.append(
             GeneralAdvantageEstimation(gamma=config.gamma, lambda_=config.lambda_)
@@ -82,7 +81,7 @@ class PPOTorchLearner(TorchLearner):
         """Set the entropy coefficients of this update."""
         step = int(timesteps.get(NUM_ENV_STEPS_SAMPLED_LIFETIME, 0))
         for module_id in self.module:
-            config: Any = self.config.get_config_for_module(module_id)
+            config: AlgorithmConfig = self.config.get_config_for_module(module_id)
             schedule = Schedule(config.entropy_coeff, "entropy_coeff")
             self._entropy_coeffs[module_id] = schedule.value(step)
             self.curr_kl_coeffs_per_module.setdefault(module_id, config.kl_coeff)
@@ -91,7 +90,7 @@ class PPOTorchLearner(TorchLearner):
         self, *, module_id: str, config: AlgorithmConfig, batch: Batch, fwd_out: Batch
     ) -> torch.Tensor:
         """Return -E[min(r A, clip(r) A)] + value loss - entropy bonus + KL penalty."""
-        module: Any = self.module[module_id]
+        module: ModuleType = self.module[module_id]
         policy = module.get_train_action_dist_cls().from_logits(fwd_out[Columns.ACTION_DIST_INPUTS])
         advantages = batch[Columns.ADVANTAGES]
         ratio = torch.exp(policy.logp(batch[Columns.ACTIONS]) - batch[Columns.ACTION_LOGP])
@@ -124,7 +123,7 @@ class PPOTorchLearner(TorchLearner):
     def after_gradient_based_update(self, *, timesteps: dict[str, int]) -> None:
         """Adapt the KL coefficients."""
         for module_id, coefficient in list(self.curr_kl_coeffs_per_module.items()):
-            config: Any = self.config.get_config_for_module(module_id)
+            config: AlgorithmConfig = self.config.get_config_for_module(module_id)
             key = (module_id, LEARNER_RESULTS_KL_KEY)
             if config.use_kl_loss and key in self.metrics:
                 kl = self.average(float(self.metrics.peek(key)))
@@ -147,10 +146,12 @@ class PPOTorchLearner(TorchLearner):
         self.curr_kl_coeffs_per_module.pop(module_id, None)
         self._entropy_coeffs.pop(module_id, None)
 
-    def get_state(self, *args: Any, **kwargs: Any) -> StateDict:
+    def get_state(
+        self, components: Selection = None, *, not_components: Selection = None, **kwargs: object
+    ) -> StateDict:
         """Return modules, optimizers, counters and KL coefficients."""
         return {
-            **super().get_state(*args, **kwargs),
+            **super().get_state(components, not_components=not_components, **kwargs),
             "kl_coeffs": dict(self.curr_kl_coeffs_per_module),
         }
 

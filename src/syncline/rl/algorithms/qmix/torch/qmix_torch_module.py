@@ -22,7 +22,7 @@ from syncline.rl.modules.torch.models import ENCODER_OUT
 from syncline.rl.modules.torch.observations import leaf_spaces, to_vector, vector_size
 from syncline.rl.modules.torch.torch_acting import to_numpy, to_tensor
 from syncline.rl.modules.torch.torch_rl_module import TorchRLModule
-from syncline.rl.value_types import Space, Tree
+from syncline.rl.value_types import Space, SpacePair, Tree
 
 OBS, STATE, ACTION_MASK = "obs", "state", "action_mask"
 """Keys of an agent's observation."""
@@ -69,7 +69,7 @@ class QMixTorchRLModule(TorchRLModule, TargetNetworkAPI, InferenceOnlyAPI):
                 self.mixer = VDNMixer()
             self.make_target_networks()
 
-    def _team_spaces(self) -> tuple[Any, Any]:
+    def _team_spaces(self) -> SpacePair:
         obs, actions = self.observation_space, self.action_space
         if (
             not isinstance(obs, gym.spaces.Tuple)
@@ -127,14 +127,14 @@ class QMixTorchRLModule(TorchRLModule, TargetNetworkAPI, InferenceOnlyAPI):
             self.encoder.get_initial_state(),
         )
 
-    def vectors(self, obs: Any) -> torch.Tensor:
+    def vectors(self, obs: Tree) -> torch.Tensor:
         """Return the inputs of the shared network, [..., n, D]."""
         parts = [_vector(self._obs_space, each[OBS] if self.is_dict else each) for each in obs]
         stacked = torch.stack(parts, -2)
         numbers = torch.eye(self.num_agents, device=stacked.device)
         return torch.cat([stacked, numbers.expand(*stacked.shape[:-1], -1)], -1)
 
-    def states(self, obs: Any) -> torch.Tensor:
+    def states(self, obs: Tree) -> torch.Tensor:
         """Return the given states of the game [..., D], or the concatenated observations."""
         if self._state_space is not None:
             return _vector(self._state_space, obs[0][STATE])
@@ -237,8 +237,8 @@ class TeamActing:
         self.epsilon = self._schedule.value(step)
 
     def act(
-        self, obs: Tree, noise: np.ndarray, explore: bool, state: Any = None
-    ) -> tuple[dict[str, Any], Any]:
+        self, obs: Tree, noise: np.ndarray, explore: bool, state: Tree = None
+    ) -> tuple[Batch, Tree]:
         """Return actions, a tuple of [N] for every agent."""
         module = self._module
         device = module.head.weight.device

@@ -15,7 +15,7 @@ from syncline.rl.modules.default_model_config import complete_model_config
 from syncline.rl.modules.torch.catalog import Catalog
 from syncline.rl.modules.torch.encoders import plain_vector
 from syncline.rl.modules.torch.heads import MLPHeadConfig
-from syncline.rl.value_types import Batch, Space
+from syncline.rl.value_types import Batch, CheckedSpace, Options, Space
 
 ENCODER_OUT = "encoder_out"
 
@@ -34,7 +34,7 @@ class Critic(nn.Module):
     def __init__(
         self,
         catalog: Catalog,
-        model_config: dict[str, Any],
+        model_config: Options,
         observation_space: Space,
         action_space: Space | None,
         num_quantiles: int = 1,
@@ -60,7 +60,7 @@ class Critic(nn.Module):
             output_layer_dim=outputs,
         ).build()
 
-    def forward(self, batch: dict[str, Any], actions: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(self, batch: Batch, actions: torch.Tensor | None = None) -> torch.Tensor:
         """Return values; `actions` [B, …] must be None unless they are continuous."""
         inputs = batch[Columns.OBS]
         if self.encoder is not None:
@@ -110,7 +110,7 @@ def smallest(values: torch.Tensor) -> torch.Tensor:
     return torch.minimum(values[0], values[1]) if len(values) == 2 else values.amin(0)
 
 
-def size_of(space: Any) -> int:
+def size_of(space: CheckedSpace) -> int:
     """Return the number of elements of a Box."""
     size = 1
     for length in space.shape:

@@ -24,6 +24,7 @@ from syncline.rl.columns.names import Columns
 from syncline.rl.learners.torch.dense_stack import DenseStack, Scratch, dense_stack
 from syncline.rl.modules.numpy_acting import HALF_LOG_2PI
 from syncline.rl.modules.torch.distributions.gaussian import SQUASHED_LOG_STD
+from syncline.rl.value_types import Batch
 
 LOG_2 = math.log(2.0)
 
@@ -61,7 +62,7 @@ class DirectSAC:
         self._target_entropy = target_entropy
         self._seeded = seeded
 
-    def gradients(self, columns: dict[str, Any]) -> tuple[np.ndarray, dict[str, Any]]:
+    def gradients(self, columns: Batch) -> tuple[np.ndarray, Batch]:
         """Set the gradients of all weights; return the errors, [B], and metrics."""
         for stack in (self._policy, *self._critics, *self._targets):
             stack.bind()
@@ -96,9 +97,7 @@ class DirectSAC:
         }
         return found["td_error_mean"], report
 
-    def _learn_values(
-        self, obs: np.ndarray, columns: dict[str, Any], targets: np.ndarray
-    ) -> dict[str, Any]:
+    def _learn_values(self, obs: np.ndarray, columns: Batch, targets: np.ndarray) -> dict[str, Any]:
         """Set the gradients of 1/2 (Q(s, a) - y)^2; return metrics."""
         pairs = np.concatenate([obs, _rows(columns[Columns.ACTIONS])], axis=1)
         weights = columns.get(WEIGHTS, np.float32(1.0))
@@ -168,7 +167,7 @@ class _SquashedSamples:
         return gradient
 
 
-def direct_networks(module: Any) -> DirectNetworks | None:
+def direct_networks(module: object) -> DirectNetworks | None:
     """Return the networks of a default module if they are fully connected, else None."""
     if type(module) is not DefaultSACTorchRLModule or module._forward_hooks:
         return None

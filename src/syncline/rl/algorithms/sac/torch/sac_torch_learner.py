@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -21,6 +20,7 @@ from syncline.rl.learners.torch.target_networks import (
     weighted_mean,
 )
 from syncline.rl.learners.torch.train_batch import Batch
+from syncline.rl.value_types import CheckedSpace, ModuleType, Selection, Tree
 
 
 class SACTorchLearner(TargetNetworkLearner):
@@ -34,7 +34,7 @@ class SACTorchLearner(TargetNetworkLearner):
 
     def configure_optimizers_for_module(self, module_id: str, config: AlgorithmConfig) -> None:
         """Create Adam for critics, policy and temperature."""
-        module: Any = self.module[module_id]
+        module: ModuleType = self.module[module_id]
         self.log_alphas[module_id] = nn.Parameter(
             torch.tensor([math.log(config.initial_alpha)], device=self.device)
         )
@@ -56,7 +56,7 @@ class SACTorchLearner(TargetNetworkLearner):
             seeded=lambda: self._seeded(self.updates),
         )
 
-    def forward_train(self, batch: dict[str, Batch]) -> dict[str, Any]:
+    def forward_train(self, batch: dict[str, Batch]) -> Batch:
         """Return no outputs: each loss runs its own forward passes."""
         return {module_id: {} for module_id in batch}
 
@@ -64,7 +64,7 @@ class SACTorchLearner(TargetNetworkLearner):
         self, *, module_id: str, config: AlgorithmConfig, batch: Batch, fwd_out: Batch
     ) -> torch.Tensor:
         """Return the sum of the three losses."""
-        module: Any = self.module[module_id]
+        module: ModuleType = self.module[module_id]
         alpha = self.log_alphas[module_id].exp().detach()
         losses = self._discrete if module.is_discrete else self._continuous
         critic_loss, policy_loss, entropy, values, errors = losses(module, config, batch, alpha)
@@ -86,7 +86,9 @@ class SACTorchLearner(TargetNetworkLearner):
         loss: torch.Tensor = critic_loss + policy_loss + alpha_loss
         return loss
 
-    def _continuous(self, module: Any, config: Any, batch: Batch, alpha: torch.Tensor) -> Any:
+    def _continuous(
+        self, module: ModuleType, config: AlgorithmConfig, batch: Batch, alpha: torch.Tensor
+    ) -> Tree:
         """Return critic loss, policy loss, entropies, values and errors."""
         targets = self._targets(module, config, batch, alpha)
         values = module.critics(batch, batch[Columns.ACTIONS])
@@ -95,7 +97,9 @@ class SACTorchLearner(TargetNetworkLearner):
         return critic_loss, policy_loss, entropy, values[0], errors
 
     @torch.no_grad()
-    def _targets(self, module: Any, config: Any, batch: Batch, alpha: torch.Tensor) -> torch.Tensor:
+    def _targets(
+        self, module: ModuleType, config: AlgorithmConfig, batch: Batch, alpha: torch.Tensor
+    ) -> torch.Tensor:
         """Return r + gamma^n (min_i Q'_i(s', a') - alpha log pi(a' | s')), [B]; equation 3."""
         following = {Columns.OBS: batch[Columns.NEXT_OBS]}
         actions, logp = module.policy(following).sample_and_logp()
@@ -104,7 +108,7 @@ class SACTorchLearner(TargetNetworkLearner):
         return targets
 
     def _policy_loss(
-        self, module: Any, config: Any, batch: Batch, alpha: torch.Tensor
+        self, module: ModuleType, config: AlgorithmConfig, batch: Batch, alpha: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return E[alpha log pi(a | s) - Q(s, a)], equation 7, and the entropies, [B]."""
         actions, logp = module.policy(batch).rsample_and_logp()
@@ -112,7 +116,9 @@ class SACTorchLearner(TargetNetworkLearner):
             values = module.compute_q_values(batch, actions)["qf_preds"]
         return (alpha * logp - values).mean(), -logp
 
-    def _discrete(self, module: Any, config: Any, batch: Batch, alpha: torch.Tensor) -> Any:
+    def _discrete(
+        self, module: ModuleType, config: AlgorithmConfig, batch: Batch, alpha: torch.Tensor
+    ) -> Tree:
         """Return the same with expectations over all actions instead of samples."""
         following = {Columns.OBS: batch[Columns.NEXT_OBS]}
         with torch.no_grad():
@@ -136,10 +142,12 @@ class SACTorchLearner(TargetNetworkLearner):
         loss = 0.5 * weighted_mean(differences.square(), batch).sum()
         return loss, differences.abs().mean(0)
 
-    def get_state(self, *args: Any, **kwargs: Any) -> StateDict:
+    def get_state(
+        self, components: Selection = None, *, not_components: Selection = None, **kwargs: object
+    ) -> StateDict:
         """Return modules, optimizers, counters and temperatures."""
         return {
-            **super().get_state(*args, **kwargs),
+            **super().get_state(components, not_components=not_components, **kwargs),
             "log_alphas": {
                 module_id: each.detach().cpu().numpy().copy()
                 for module_id, each in self.log_alphas.items()
@@ -155,7 +163,7 @@ class SACTorchLearner(TargetNetworkLearner):
                 self.log_alphas[module_id].copy_(torch.from_numpy(np.asarray(value)))
 
 
-def _target_entropy(config: Any, space: Any) -> float:
+def _target_entropy(config: AlgorithmConfig, space: CheckedSpace) -> float:
     if config.target_entropy not in ("auto", None):
         return float(config.target_entropy)
     if isinstance(space, gym.spaces.Discrete):

@@ -71,7 +71,7 @@ class DefaultSACTorchRLModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI,
         """Return critics and targets."""
         return [(self.critics, self.targets)]
 
-    def compute_q_values(self, batch: Batch, actions: torch.Tensor | None = None) -> dict[str, Any]:
+    def compute_q_values(self, batch: Batch, actions: torch.Tensor | None = None) -> Batch:
         """Return `qf_preds`: the smaller of the critics' values."""
         return {"qf_preds": smallest(self.critics(batch, actions))}
 
@@ -118,8 +118,8 @@ class SquashedActing:
         self.noise_size = math.prod(shape)
 
     def act(
-        self, obs: Tree, noise: np.ndarray, explore: bool, state: Any = None
-    ) -> tuple[dict[str, Any], Any]:
+        self, obs: Tree, noise: np.ndarray, explore: bool, state: Tree = None
+    ) -> tuple[Batch, Tree]:
         """Return actions [N, …] in [-1, 1]."""
         outputs = self._network(obs)
         actions = outputs[:, : self.noise_size]

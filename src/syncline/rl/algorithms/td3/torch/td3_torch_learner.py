@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from syncline.rl.columns.names import Columns
@@ -15,6 +13,7 @@ from syncline.rl.learners.torch.target_networks import (
     weighted_mean,
 )
 from syncline.rl.learners.torch.train_batch import Batch
+from syncline.rl.value_types import ModuleType
 
 
 class TD3TorchLearner(TargetNetworkLearner):
@@ -22,11 +21,11 @@ class TD3TorchLearner(TargetNetworkLearner):
 
     def configure_optimizers_for_module(self, module_id: str, config: AlgorithmConfig) -> None:
         """Create Adam for critics and policy."""
-        module: Any = self.module[module_id]
+        module: ModuleType = self.module[module_id]
         self.register_adam(module_id, "qf", list(module.critics.parameters()), config.critic_lr)
         self.register_adam(module_id, "policy", list(module.policy.parameters()), config.actor_lr)
 
-    def forward_train(self, batch: dict[str, Batch]) -> dict[str, Any]:
+    def forward_train(self, batch: dict[str, Batch]) -> Batch:
         """Return no outputs: each loss runs its own forward passes."""
         return {module_id: {} for module_id in batch}
 
@@ -34,7 +33,7 @@ class TD3TorchLearner(TargetNetworkLearner):
         self, *, module_id: str, config: AlgorithmConfig, batch: Batch, fwd_out: Batch
     ) -> torch.Tensor:
         """Return the loss of the critics and, if it is due, of the policy."""
-        module: Any = self.module[module_id]
+        module: ModuleType = self.module[module_id]
         targets = self._targets(module, config, batch)
         values = module.critics(batch, batch[Columns.ACTIONS])
         differences = values - targets
@@ -53,7 +52,7 @@ class TD3TorchLearner(TargetNetworkLearner):
         return loss
 
     @torch.no_grad()
-    def _targets(self, module: Any, config: Any, batch: Batch) -> torch.Tensor:
+    def _targets(self, module: ModuleType, config: AlgorithmConfig, batch: Batch) -> torch.Tensor:
         """Return r + gamma^n min_i Q'_i(s', pi'(s') + noise), [B]; equation 14 of the paper."""
         following = {Columns.OBS: batch[Columns.NEXT_OBS]}
         actions = module.target_policy(following)
@@ -75,11 +74,11 @@ class TD3TorchLearner(TargetNetworkLearner):
         """
         for module_id in self.optimizers.module_ids:
             if not self._is_policys_turn(self.config.get_config_for_module(module_id)):
-                module: Any = self.module[module_id]
+                module: ModuleType = self.module[module_id]
                 for parameter in module.policy.parameters():
                     gradients_dict.pop(parameter, None)
         super().apply_gradients(gradients_dict)
 
-    def is_target_due(self, module_id: str, config: Any, step: int) -> bool:
+    def is_target_due(self, module_id: str, config: AlgorithmConfig, step: int) -> bool:
         """Return True if the target networks of a module are due; they move with the policy."""
         return self._is_policys_turn(config) and super().is_target_due(module_id, config, step)

@@ -90,9 +90,7 @@ class DefaultTD3TorchRLModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI,
         """Return networks and targets."""
         return [(self.policy, self.target_policy), (self.critics, self.target_critics)]
 
-    def compute_q_values(
-        self, batch: dict[str, Any], actions: torch.Tensor | None = None
-    ) -> dict[str, Any]:
+    def compute_q_values(self, batch: Batch, actions: torch.Tensor | None = None) -> Batch:
         """Return `qf_preds`: values of the first critic for actions (default: the policy's)."""
         actions = self.policy(batch) if actions is None else actions
         return {"qf_preds": self.critics.each[0](batch, actions)}
@@ -136,8 +134,8 @@ class NoisyActing:
         self.stddev = self._schedule.value(step)
 
     def act(
-        self, obs: Tree, noise: np.ndarray, explore: bool, state: Any = None
-    ) -> tuple[dict[str, Any], Any]:
+        self, obs: Tree, noise: np.ndarray, explore: bool, state: Tree = None
+    ) -> tuple[Batch, Tree]:
         """Return actions [N, …] in [-1, 1]."""
         if self._network is not None:
             actions = self._network(obs).reshape(-1, *self._module.action_space.shape)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import gymnasium as gym
 import torch
 
@@ -11,8 +9,10 @@ from syncline.rl.algorithms.sac.torch.critics import Critics
 from syncline.rl.algorithms.sac.torch.sac_torch_learner import SACTorchLearner
 from syncline.rl.algorithms.sac.torch.sac_torch_module import DefaultSACTorchRLModule
 from syncline.rl.columns.names import Columns
+from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.learners.torch.target_networks import discounts, weighted_mean
 from syncline.rl.learners.torch.train_batch import Batch
+from syncline.rl.value_types import ModuleType
 
 
 class DefaultTQCTorchRLModule(DefaultSACTorchRLModule):
@@ -30,7 +30,7 @@ class DefaultTQCTorchRLModule(DefaultSACTorchRLModule):
         spaces = self.observation_space, self.action_space
         return Critics(count, self.catalog, self.model_config, *spaces, quantiles)
 
-    def compute_q_values(self, batch: Batch, actions: torch.Tensor | None = None) -> dict[str, Any]:
+    def compute_q_values(self, batch: Batch, actions: torch.Tensor | None = None) -> Batch:
         """Return `qf_preds`: the mean of all quantiles, [B]."""
         return {"qf_preds": self.critics(batch, actions).mean((0, -1))}
 
@@ -44,7 +44,9 @@ class TQCTorchLearner(SACTorchLearner):
     """Quantile regression towards the truncated mixture of the target critics."""
 
     @torch.no_grad()
-    def _targets(self, module: Any, config: Any, batch: Batch, alpha: torch.Tensor) -> torch.Tensor:
+    def _targets(
+        self, module: ModuleType, config: AlgorithmConfig, batch: Batch, alpha: torch.Tensor
+    ) -> torch.Tensor:
         """Return the atoms r + gamma^n (z_i - alpha log pi), [B, M]; equation 11 of the paper."""
         following = {Columns.OBS: batch[Columns.NEXT_OBS]}
         actions, logp = module.policy(following).sample_and_logp()

@@ -35,7 +35,7 @@ class TorchDistribution(Distribution):
         """The wrapped `torch.distributions` object."""
         return self._wrapped
 
-    def logp(self, value: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+    def logp(self, value: torch.Tensor, **kwargs: object) -> torch.Tensor:
         """Return the log-probability of each value."""
         logp: torch.Tensor = self._dist.log_prob(value)
         return logp
@@ -45,7 +45,7 @@ class TorchDistribution(Distribution):
         entropy: torch.Tensor = self._dist.entropy()
         return entropy
 
-    def kl(self, other: TorchDistribution, **kwargs: Any) -> torch.Tensor:
+    def kl(self, other: TorchDistribution, **kwargs: object) -> torch.Tensor:
         """Return KL(self || other)."""
         return torch.distributions.kl.kl_divergence(self._dist, other._dist)
 
@@ -57,12 +57,12 @@ class TorchDistribution(Distribution):
         """Return samples with gradients."""
         return self._dist.rsample(torch.Size(sample_shape or ()))
 
-    def sample_and_logp(self, *, sample_shape: Shape | None = None) -> tuple[Any, torch.Tensor]:
+    def sample_and_logp(self, *, sample_shape: Shape | None = None) -> tuple[Tree, torch.Tensor]:
         """Return samples without gradients, and their log-probabilities."""
         sample = self.sample(sample_shape=sample_shape)
         return sample, self.logp(sample)
 
-    def rsample_and_logp(self, *, sample_shape: Shape | None = None) -> tuple[Any, torch.Tensor]:
+    def rsample_and_logp(self, *, sample_shape: Shape | None = None) -> tuple[Tree, torch.Tensor]:
         """Return samples with gradients, and their log-probabilities."""
         sample = self.rsample(sample_shape=sample_shape)
         return sample, self.logp(sample)

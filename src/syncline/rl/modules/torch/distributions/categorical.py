@@ -11,7 +11,7 @@ import torch
 from syncline.rl.modules.distribution import Distribution, Noise
 from syncline.rl.modules.torch.distributions.base import Shape, TorchDistribution
 from syncline.rl.modules.torch.distributions.deterministic import TorchDeterministic
-from syncline.rl.value_types import Space
+from syncline.rl.value_types import Space, Tree
 
 
 class TorchCategorical(TorchDistribution):
@@ -59,7 +59,7 @@ class TorchCategorical(TorchDistribution):
     def _dist(self) -> Any:
         return torch.distributions.Categorical(logits=self.logits, validate_args=False)
 
-    def logp(self, value: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+    def logp(self, value: torch.Tensor, **kwargs: object) -> torch.Tensor:
         """Return the log-probability of each action, [*sample_shape, *batch]."""
         value = value.long()
         log_probs = self.log_probs
@@ -71,7 +71,7 @@ class TorchCategorical(TorchDistribution):
         """Return the entropy, [*batch]."""
         return (self.probs * self._finite_log_probs()).sum(-1).neg()
 
-    def kl(self, other: Any, **kwargs: Any) -> torch.Tensor:
+    def kl(self, other: Any, **kwargs: object) -> torch.Tensor:
         """Return KL(self || other), [*batch]."""
         difference: torch.Tensor = self._finite_log_probs() - other._finite_log_probs()
         return (self.probs * difference).sum(-1)
@@ -119,7 +119,7 @@ class TorchCategorical(TorchDistribution):
         return Noise(1, "uniform")
 
     @staticmethod
-    def required_input_dim(space: Space, **kwargs: Any) -> int:
+    def required_input_dim(space: Space, **kwargs: object) -> int:
         """Return the number of actions."""
         if not isinstance(space, gym.spaces.Discrete):
             raise TypeError(f"TorchCategorical is for Discrete action spaces, not for {space}.")
@@ -137,11 +137,11 @@ class TorchMultiCategorical(Distribution):
         """Return actions, [*sample_shape, *batch, C], int64."""
         return torch.stack([each.sample(sample_shape=sample_shape) for each in self._cats], -1)
 
-    def rsample(self, *, sample_shape: Shape | None = None, **kwargs: Any) -> torch.Tensor:
+    def rsample(self, *, sample_shape: Shape | None = None, **kwargs: object) -> torch.Tensor:
         """Return the concatenated one-hot actions with gradients, [*batch, sum of K]."""
         return torch.cat([each.rsample(sample_shape=sample_shape) for each in self._cats], -1)
 
-    def logp(self, value: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+    def logp(self, value: torch.Tensor, **kwargs: object) -> torch.Tensor:
         """Return the log-probability, [*batch]."""
         return self._sum(each.logp(value[..., i]) for i, each in enumerate(self._cats))
 
@@ -149,14 +149,14 @@ class TorchMultiCategorical(Distribution):
         """Return the entropy, [*batch]."""
         return self._sum(each.entropy() for each in self._cats)
 
-    def kl(self, other: Any, **kwargs: Any) -> torch.Tensor:
+    def kl(self, other: Any, **kwargs: object) -> torch.Tensor:
         """Return KL(self || other), [*batch]."""
         return self._sum(
             mine.kl(theirs) for mine, theirs in zip(self._cats, other._cats, strict=True)
         )
 
     @staticmethod
-    def _sum(terms: Any) -> torch.Tensor:
+    def _sum(terms: Tree) -> torch.Tensor:
         return torch.stack(list(terms)).sum(0)
 
     def sample_with_noise(self, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -176,7 +176,7 @@ class TorchMultiCategorical(Distribution):
         return TorchDeterministic(torch.stack([each.logits.argmax(-1) for each in self._cats], -1))
 
     @staticmethod
-    def required_input_dim(space: Space, **kwargs: Any) -> int:
+    def required_input_dim(space: Space, **kwargs: object) -> int:
         """Return the total number of logits of all actions."""
         return sum(category_counts(space))
 

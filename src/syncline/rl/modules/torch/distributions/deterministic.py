@@ -32,7 +32,7 @@ class TorchDeterministic(Distribution):
         """Return the actions and zeros."""
         return self.loc, self.loc.new_zeros(noise.shape[:-1], dtype=torch.float32)
 
-    def logp(self, value: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+    def logp(self, value: torch.Tensor, **kwargs: object) -> torch.Tensor:
         """Return zeros in the shape of the parameters."""
         return torch.zeros_like(self.loc, dtype=torch.float32)
 
@@ -40,7 +40,7 @@ class TorchDeterministic(Distribution):
         """Raise RuntimeError: a deterministic action has no density."""
         raise RuntimeError("TorchDeterministic has no entropy: its actions have no density.")
 
-    def kl(self, other: Any, **kwargs: Any) -> torch.Tensor:
+    def kl(self, other: object, **kwargs: object) -> torch.Tensor:
         """Raise RuntimeError: a deterministic action has no density."""
         raise RuntimeError("TorchDeterministic has no KL divergence: its actions have no density.")
 
@@ -50,7 +50,7 @@ class TorchDeterministic(Distribution):
         return Noise(0, "uniform")
 
     @staticmethod
-    def required_input_dim(space: Space, **kwargs: Any) -> int:
+    def required_input_dim(space: Space, **kwargs: object) -> int:
         """Return the number of elements of an action."""
         if not isinstance(space, gym.spaces.Box):
             raise TypeError(f"TorchDeterministic is for Box action spaces, not for {space}.")

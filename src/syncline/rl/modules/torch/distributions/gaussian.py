@@ -32,8 +32,8 @@ class TorchDiagGaussian(TorchDistribution):
 
     def __init__(
         self,
-        loc: Any,
-        scale: Any = None,
+        loc: object,
+        scale: object = None,
         *,
         log_std: torch.Tensor | None = None,
         event_shape: Shape | None = None,
@@ -64,7 +64,7 @@ class TorchDiagGaussian(TorchDistribution):
     def _dist(self) -> Any:
         return torch.distributions.Normal(self.loc, self.scale, validate_args=False)
 
-    def logp(self, value: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+    def logp(self, value: torch.Tensor, **kwargs: object) -> torch.Tensor:
         """Return the log-density of each action, [*batch]."""
         return self._normal_logp((self._flat(value) - self.loc) / self.scale)
 
@@ -77,7 +77,7 @@ class TorchDiagGaussian(TorchDistribution):
         log_std = self.log_std.expand_as(self.loc)
         return log_std.sum(-1) + 0.5 * (1.0 + LOG_2PI) * self.loc.shape[-1]
 
-    def kl(self, other: Any, **kwargs: Any) -> torch.Tensor:
+    def kl(self, other: Any, **kwargs: object) -> torch.Tensor:
         """Return KL(self || other), [*batch]."""
         ratio = (self.scale / other.scale).square()
         distance = ((self.loc - other.loc) / other.scale).square()
@@ -126,7 +126,7 @@ class TorchDiagGaussian(TorchDistribution):
         return Noise(self.loc.shape[-1], "normal")
 
     @staticmethod
-    def required_input_dim(space: Space, **kwargs: Any) -> int:
+    def required_input_dim(space: Space, **kwargs: object) -> int:
         """Return the total number of means and log standard deviations."""
         return 2 * _num_elements(TorchDiagGaussian, space)
 
@@ -156,10 +156,10 @@ class TorchSquashedGaussian(TorchDiagGaussian):
 
     def __init__(
         self,
-        loc: Any,
-        scale: Any = 1.0,
-        low: Any = -1.0,
-        high: Any = 1.0,
+        loc: object,
+        scale: object = 1.0,
+        low: object = -1.0,
+        high: object = 1.0,
         *,
         log_std: torch.Tensor | None = None,
         event_shape: Shape | None = None,
@@ -172,7 +172,7 @@ class TorchSquashedGaussian(TorchDiagGaussian):
         if event_shape is not None:
             self._low, self._high = self._low.reshape(-1), self._high.reshape(-1)
 
-    def logp(self, value: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+    def logp(self, value: torch.Tensor, **kwargs: object) -> torch.Tensor:
         """Return the log-density of each action, clipped near the bounds where it diverges."""
         unit = (self._flat(value) - self._low) / (self._high - self._low) * 2.0 - 1.0
         return self._squashed_logp(torch.atanh(unit.clamp(-1.0 + _MARGIN, 1.0 - _MARGIN)))
@@ -218,7 +218,7 @@ class TorchSquashedGaussian(TorchDiagGaussian):
             "-logp over samples (`rsample_and_logp`)."
         )
 
-    def kl(self, other: Any, **kwargs: Any) -> torch.Tensor:
+    def kl(self, other: Any, **kwargs: object) -> torch.Tensor:
         """Return KL(self || other), equal to that of the Gaussians because tanh is invertible."""
         if not (_same(self._low, other._low) and _same(self._high, other._high)):
             raise ValueError(

@@ -49,7 +49,7 @@ class TorchGaussianMixture(TorchDistribution):
         weight = surprise - surprise.mean(0)
         return surprise.mean(0) + (weight * (logp - logp.detach())).mean(0)
 
-    def kl(self, other: TorchDistribution, **kwargs: Any) -> torch.Tensor:
+    def kl(self, other: TorchDistribution, **kwargs: object) -> torch.Tensor:
         """Return the estimated KL(self || other); only `other` gets gradients."""
         actions = self._dist.sample((SAMPLES,))
         return (self.logp(actions).detach() - other.logp(actions)).mean(0)

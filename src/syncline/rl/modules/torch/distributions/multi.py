@@ -22,7 +22,7 @@ class TorchMultiDistribution(Distribution):
         child_distribution_struct: The distributions, nested like the space.
     """
 
-    def __init__(self, child_distribution_struct: Any) -> None:
+    def __init__(self, child_distribution_struct: object) -> None:
         super().__init__()
         self._struct = child_distribution_struct
         self._children: list[Any] = leaves(child_distribution_struct)
@@ -35,7 +35,7 @@ class TorchMultiDistribution(Distribution):
         """Return actions with gradients, nested like the space."""
         return map_tree(lambda child: child.rsample(sample_shape=sample_shape), self._struct)
 
-    def logp(self, value: Any, **kwargs: Any) -> torch.Tensor:
+    def logp(self, value: Tree, **kwargs: object) -> torch.Tensor:
         """Return the log-probability of nested actions, [*batch]."""
         return self._sum(
             child.logp(part) for child, part in zip(self._children, leaves(value), strict=True)
@@ -45,13 +45,13 @@ class TorchMultiDistribution(Distribution):
         """Return the entropy, [*batch]."""
         return self._sum(child.entropy() for child in self._children)
 
-    def kl(self, other: Any, **kwargs: Any) -> torch.Tensor:
+    def kl(self, other: Any, **kwargs: object) -> torch.Tensor:
         """Return KL(self || other), [*batch]."""
         pairs = zip(self._children, other._children, strict=True)
         return self._sum(mine.kl(theirs) for mine, theirs in pairs)
 
     @staticmethod
-    def _sum(terms: Any) -> torch.Tensor:
+    def _sum(terms: Tree) -> torch.Tensor:
         return torch.stack(list(terms)).sum(0)
 
     @property
@@ -64,7 +64,7 @@ class TorchMultiDistribution(Distribution):
         size = sum(each.size for each in needed)
         return Noise(size, "normal" if "normal" in kinds else "uniform")
 
-    def sample_with_noise(self, noise: torch.Tensor) -> tuple[Any, torch.Tensor]:
+    def sample_with_noise(self, noise: torch.Tensor) -> tuple[Tree, torch.Tensor]:
         """Return actions and log-probabilities for noise [*batch, size].
 
         Discrete leaves convert normal noise to uniform noise.
@@ -89,7 +89,7 @@ class TorchMultiDistribution(Distribution):
 
     @staticmethod
     def required_input_dim(
-        space: Space, input_lens: Any = (), as_list: bool = False, **kwargs: Any
+        space: Space, input_lens: object = (), as_list: bool = False, **kwargs: object
     ) -> Any:
         """Return the number of parameters of all leaves, or of each leaf."""
         lengths = [int(each) for each in leaves(input_lens)]
@@ -99,8 +99,8 @@ class TorchMultiDistribution(Distribution):
     def from_logits(
         cls,
         logits: torch.Tensor,
-        child_distribution_cls_struct: Any = None,
-        input_lens: Any = (),
+        child_distribution_cls_struct: object = None,
+        input_lens: object = (),
         **kwargs: Any,
     ) -> Any:
         """Return the distributions with these parameters.
