@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 from syncline.core import api
-from syncline.core.refs import ObjectRef
+from syncline.core.refs import AnyRef, ObjectRef
 from syncline.exceptions import ActorDiedError
 
 V = TypeVar("V")
-Refs = tuple[ObjectRef[Any], ...]
+Refs = tuple[AnyRef, ...]
 """References of one call."""
 
 Call = Callable[[Any, V], Any]
@@ -29,7 +29,7 @@ class ActorPool(Generic[V]):
     Not thread-safe: one thread submits and collects.
     """
 
-    def __init__(self, actors: Iterable[Any]) -> None:
+    def __init__(self, actors: Iterable[object]) -> None:
         """`actors`: handles. The pool neither creates nor kills the actors."""
         self._idle: list[Any] = list(actors)
         self._pending_submits: deque[tuple[Call[V], V]] = deque()
@@ -124,7 +124,7 @@ class ActorPool(Generic[V]):
         """Remove an idle actor from the pool and return it; None if all are busy."""
         return self._idle.pop() if self.has_free() else None
 
-    def push(self, actor: Any) -> None:
+    def push(self, actor: object) -> None:
         """Add an idle actor. Raises ValueError if the pool already contains it."""
         if any(
             actor == other
@@ -170,7 +170,7 @@ class ActorPool(Generic[V]):
         self._give_back(actor)
         return value
 
-    def _give_back(self, actor: Any) -> None:
+    def _give_back(self, actor: object) -> None:
         self._idle.append(actor)
         self._submit_waiting()
 
@@ -178,7 +178,7 @@ class ActorPool(Generic[V]):
         if self._pending_submits and self._idle:
             self.submit(*self._pending_submits.popleft())
 
-    def _map(self, fn: Call[V], values: Iterable[V], take: Callable[[], Any]) -> Iterator[Any]:
+    def _map(self, fn: Call[V], values: Iterable[V], take: Callable[[], object]) -> Iterator[Any]:
         while self._running:  # results of earlier calls, which may still run
             actor, _, _ = self._running.pop(next(iter(self._running)))
             self._give_back(actor)
@@ -187,6 +187,6 @@ class ActorPool(Generic[V]):
             self.submit(fn, value)
         return self._drain(take)
 
-    def _drain(self, take: Callable[[], Any]) -> Iterator[Any]:
+    def _drain(self, take: Callable[[], object]) -> Iterator[object]:
         while self.has_next():
             yield take()

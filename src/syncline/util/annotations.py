@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 F = TypeVar("F")
 
@@ -35,7 +35,11 @@ class RayDeprecationWarning(DeprecationWarning):
 warnings.filterwarnings("default", category=RayDeprecationWarning)
 
 
-def PublicAPI(*args: Any, **kwargs: Any) -> Any:
+@overload
+def PublicAPI(target: F, /) -> F: ...
+@overload
+def PublicAPI(*, stability: str = "stable", **others: object) -> Callable[[F], F]: ...
+def PublicAPI(*args: object, **kwargs: object) -> object:
     """Mark a name as public: `@PublicAPI` or `@PublicAPI(stability="beta", api_group="Others")`.
 
     Raises ValueError for a stability other than stable, beta or alpha.
@@ -57,7 +61,11 @@ def PublicAPI(*args: Any, **kwargs: Any) -> Any:
     return mark
 
 
-def DeveloperAPI(*args: Any, **kwargs: Any) -> Any:
+@overload
+def DeveloperAPI(target: F, /) -> F: ...
+@overload
+def DeveloperAPI(**others: object) -> Callable[[F], F]: ...
+def DeveloperAPI(*args: object, **kwargs: object) -> object:
     """Mark a name as meant for developers of libraries: `@DeveloperAPI` or `@DeveloperAPI()`."""
     if _is_bare(args, kwargs):
         return DeveloperAPI()(args[0])
@@ -101,19 +109,19 @@ def _warning(function: Callable[..., Any], target: Any, message: str) -> Callabl
     name = f"{target.__module__}.{target.__qualname__}"
 
     @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         warnings.warn(f"{name} is deprecated. {message}", RayDeprecationWarning, stacklevel=2)
         return function(*args, **kwargs)
 
     return call
 
 
-def _is_bare(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _is_bare(args: tuple[object, ...], kwargs: Mapping[str, object]) -> bool:
     """Return True for a decorator without parentheses."""
     return len(args) == 1 and not kwargs and callable(args[0])
 
 
-def _append(target: Any, sentence: str) -> None:
+def _append(target: object, sentence: str) -> None:
     target.__doc__ = f"{(target.__doc__ or '').rstrip()}\n\n    {sentence}\n"
 
 
@@ -122,12 +130,12 @@ def _mark(target: Any, kind: AnnotationType) -> None:
     setattr(target, _TYPE, kind)
 
 
-def _is_annotated(target: Any) -> bool:
+def _is_annotated(target: object) -> bool:
     """Return True if the object itself, not a base class, is marked."""
     return getattr(target, _MARK, None) == getattr(target, "__name__", "")
 
 
-def _get_annotation_type(target: Any) -> str | None:
+def _get_annotation_type(target: object) -> str | None:
     """Return the name of the decorator that marked an object; None if none did."""
     if not _is_annotated(target):
         return None

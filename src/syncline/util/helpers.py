@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from syncline.core import api
-from syncline.core.refs import ObjectRef
+from syncline.core.refs import AnyRef
 
 CHUNK_SIZE = 10
 """Results to wait for together."""
@@ -15,11 +15,11 @@ BACKPRESSURE_SIZE = 100
 
 
 def as_completed(
-    refs: Sequence[ObjectRef[Any]],
+    refs: Sequence[AnyRef],
     *,
     chunk_size: int = CHUNK_SIZE,
     yield_obj_refs: bool = False,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> Iterator[Any]:
     """Yield the values of references as they become ready.
 
@@ -34,13 +34,13 @@ def as_completed(
 
 
 def map_unordered(
-    fn: Any,
-    items: Iterable[Any],
+    fn: object,
+    items: Iterable[object],
     *,
     backpressure_size: int | None = BACKPRESSURE_SIZE,
     chunk_size: int = CHUNK_SIZE,
     yield_obj_refs: bool = False,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> Iterator[Any]:
     """Call the remote function `fn` for each item, and yield results as they become ready.
 
@@ -60,13 +60,13 @@ def map_unordered(
 
 def _mapped(
     fn: Any,
-    items: Iterable[Any],
+    items: Iterable[object],
     most: int | None,
     chunk_size: int,
     yield_obj_refs: bool,
     options: dict[str, Any],
-) -> Iterator[Any]:
-    refs: list[ObjectRef[Any]] = []
+) -> Iterator[object]:
+    refs: list[AnyRef] = []
     for item in items:
         refs.append(fn.remote(item))
         if most is not None and len(refs) >= most:
@@ -76,16 +76,16 @@ def _mapped(
 
 
 def _completed(
-    refs: list[ObjectRef[Any]], chunk_size: int, yield_obj_refs: bool, options: dict[str, Any]
-) -> Iterator[Any]:
+    refs: list[AnyRef], chunk_size: int, yield_obj_refs: bool, options: dict[str, Any]
+) -> Iterator[object]:
     while refs:
         found, refs = _next(refs, chunk_size, yield_obj_refs, options)
         yield from found
 
 
 def _next(
-    refs: list[ObjectRef[Any]], chunk_size: int, yield_obj_refs: bool, options: dict[str, Any]
-) -> tuple[Iterable[Any], list[ObjectRef[Any]]]:
+    refs: list[AnyRef], chunk_size: int, yield_obj_refs: bool, options: dict[str, Any]
+) -> tuple[Iterable[object], list[AnyRef]]:
     ready, rest = api.wait(refs, num_returns=min(chunk_size, len(refs)), **options)
     return ready if yield_obj_refs else api.get(ready), rest
 

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from syncline.core import option_checks as check
 from syncline.core.lifecycle import ensure_engine
 from syncline.core.placement import PLACEMENT_STRATEGIES, PlacementGroup, PlacementStrategy
+from syncline.runs.json_values import JsonObject, Record
 
 VALID_PLACEMENT_GROUP_STRATEGIES = frozenset(PLACEMENT_STRATEGIES)
 
@@ -31,7 +32,7 @@ def placement_group(
     name: str = "",
     lifetime: Literal["detached"] | None = None,
     bundle_label_selector: Sequence[Mapping[str, str]] | None = None,
-    **_ignored: Any,
+    **_ignored: object,
 ) -> PlacementGroup:
     """Start to reserve all `bundles` together, such as ``[{"CPU": 2}, {"GPU": 1}]``.
 
@@ -112,7 +113,7 @@ def get_current_placement_group() -> PlacementGroup | None:
     return PlacementGroup(group_id, bundles[0] if bundles else [])
 
 
-def placement_group_table(placement_group: PlacementGroup | None = None) -> dict[str, Any]:
+def placement_group_table(placement_group: PlacementGroup | None = None) -> JsonObject:
     """Return the state of one group, or of all groups by id.
 
     Keys: `placement_group_id`, `name`, `strategy`, `bundles` (resources by index),
@@ -124,7 +125,7 @@ def placement_group_table(placement_group: PlacementGroup | None = None) -> dict
     return table.get(placement_group.id.hex(), {})
 
 
-def _row(row: Mapping[str, Any]) -> dict[str, Any]:
+def _row(row: Record) -> JsonObject:
     return {
         "placement_group_id": f"{row['id']:032x}",
         "name": row["name"],

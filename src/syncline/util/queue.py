@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from syncline.core import api
+from syncline.core.refs import AnyRef
 from syncline.core.remote import remote
 
 
@@ -28,7 +29,7 @@ class _QueueActor:
     """Holds the items. Methods that may wait are coroutines, so that they do not block others."""
 
     def __init__(self, maxsize: int) -> None:
-        self._items: asyncio.Queue[Any] = asyncio.Queue(maxsize)
+        self._items: asyncio.Queue[object] = asyncio.Queue(maxsize)
 
     async def qsize(self) -> int:
         return self._items.qsize()
@@ -39,7 +40,7 @@ class _QueueActor:
     async def full(self) -> bool:
         return self._items.full()
 
-    async def put(self, item: Any, timeout: float | None) -> None:
+    async def put(self, item: object, timeout: float | None) -> None:
         try:
             await asyncio.wait_for(self._items.put(item), timeout)
         except asyncio.TimeoutError:
@@ -47,19 +48,19 @@ class _QueueActor:
                 f"The queue stayed full for {timeout} s: it holds {self._items.qsize()} items."
             ) from None
 
-    async def get(self, timeout: float | None) -> Any:
+    async def get(self, timeout: float | None) -> object:
         try:
             return await asyncio.wait_for(self._items.get(), timeout)
         except asyncio.TimeoutError:
             raise Empty(f"The queue stayed empty for {timeout} s.") from None
 
-    async def get_nowait(self) -> Any:
+    async def get_nowait(self) -> object:
         return (await self.get_nowait_batch(1))[0]
 
-    async def put_nowait(self, item: Any) -> None:
+    async def put_nowait(self, item: object) -> None:
         await self.put_nowait_batch([item])
 
-    async def put_nowait_batch(self, items: list[Any]) -> None:
+    async def put_nowait_batch(self, items: list[object]) -> None:
         room = self._items.maxsize - self._items.qsize()
         if self._items.maxsize > 0 and len(items) > room:
             raise Full(
@@ -69,7 +70,7 @@ class _QueueActor:
         for item in items:
             self._items.put_nowait(item)
 
-    async def get_nowait_batch(self, num_items: int) -> list[Any]:
+    async def get_nowait_batch(self, num_items: int) -> list[object]:
         if num_items > self._items.qsize():
             raise Empty(
                 f"A batch of {num_items} items was requested but the queue holds "
@@ -86,7 +87,7 @@ class Queue:
         actor_options: Options of the actor behind the queue, as for `.options()`.
     """
 
-    def __init__(self, maxsize: int = 0, actor_options: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, maxsize: int = 0, actor_options: Mapping[str, object] | None = None) -> None:
         self.maxsize = maxsize
         options = {"num_cpus": 0, "max_concurrency": 1000, **(actor_options or {})}
         self.actor: Any = remote(_QueueActor).options(**options).remote(maxsize)
@@ -111,7 +112,7 @@ class Queue:
         """Return True if the queue is full; always False for `maxsize` 0."""
         return 0 < self.maxsize <= self.size()
 
-    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+    def put(self, item: object, block: bool = True, timeout: float | None = None) -> None:
         """Append an item. Wait for room up to `timeout` seconds, or not at all without `block`.
 
         Raises:
@@ -119,7 +120,9 @@ class Queue:
         """
         self._get(self._put_call(item, block, timeout))
 
-    async def put_async(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+    async def put_async(
+        self, item: object, block: bool = True, timeout: float | None = None
+    ) -> None:
         """Append an item like `put`, as a coroutine."""
         await self._await(self._put_call(item, block, timeout))
 
@@ -135,7 +138,7 @@ class Queue:
         """Take the oldest item like `get`, as a coroutine."""
         return await self._await(self._get_call(block, timeout))
 
-    def put_nowait(self, item: Any) -> None:
+    def put_nowait(self, item: object) -> None:
         """Append an item without waiting. Raises `Full`."""
         self.put(item, block=False)
 
@@ -143,7 +146,7 @@ class Queue:
         """Take the oldest item without waiting. Raises `Empty`."""
         return self.get(block=False)
 
-    def put_nowait_batch(self, items: Iterable[Any]) -> None:
+    def put_nowait_batch(self, items: Iterable[object]) -> None:
         """Append all items, or raise `Full` and append none."""
         if not isinstance(items, Iterable):
             raise TypeError(
@@ -173,7 +176,7 @@ class Queue:
         api.kill(self.actor, no_restart=True)
         self.actor = None
 
-    def _put_call(self, item: Any, block: bool, timeout: float | None) -> Any:
+    def _put_call(self, item: object, block: bool, timeout: float | None) -> Any:
         _check_timeout(timeout)
         if not block:
             return self.actor.put_nowait.remote(item)
@@ -186,14 +189,14 @@ class Queue:
         return self.actor.get.remote(timeout)
 
     @staticmethod
-    def _get(ref: Any) -> Any:
+    def _get(ref: AnyRef) -> Any:
         try:
             return api.get(ref)
         except (Empty, Full) as error:
             raise _plain(error) from None
 
     @staticmethod
-    async def _await(ref: Any) -> Any:
+    async def _await(ref: AnyRef) -> Any:
         try:
             return await ref
         except (Empty, Full) as error:

@@ -10,7 +10,7 @@ from syncline.core.lifecycle import ensure_engine
 
 
 def register_serializer(
-    cls: type, *, serializer: Callable[[Any], Any], deserializer: Callable[[Any], Any]
+    cls: type, *, serializer: Callable[[Any], object], deserializer: Callable[[Any], object]
 ) -> None:
     """Send instances of `cls` as `serializer(instance)`; receive them with `deserializer`.
 

@@ -182,31 +182,31 @@ def get_collective_group_size(group_name: str = "default") -> int:
 # -- operations
 
 
-def allreduce(tensor: Any, group_name: str = "default", op: ReduceOp = ReduceOp.SUM) -> None:
+def allreduce(tensor: object, group_name: str = "default", op: ReduceOp = ReduceOp.SUM) -> None:
     """Replace the tensor of each rank by the combination of all, in place."""
     get_group_handle(group_name).allreduce(tensor, op)
 
 
 def reduce(
-    tensor: Any, dst_rank: int = 0, group_name: str = "default", op: ReduceOp = ReduceOp.SUM
+    tensor: object, dst_rank: int = 0, group_name: str = "default", op: ReduceOp = ReduceOp.SUM
 ) -> None:
     """Replace the tensor of `dst_rank` by the combination of all; other ranks keep theirs."""
     get_group_handle(group_name).reduce(tensor, dst_rank, op)
 
 
-def broadcast(tensor: Any, src_rank: int = 0, group_name: str = "default") -> None:
+def broadcast(tensor: object, src_rank: int = 0, group_name: str = "default") -> None:
     """Replace the tensor of each rank by that of `src_rank`."""
     get_group_handle(group_name).broadcast(tensor, src_rank)
 
 
-def allgather(tensor_list: Sequence[Any], tensor: Any, group_name: str = "default") -> None:
+def allgather(tensor_list: Sequence[object], tensor: object, group_name: str = "default") -> None:
     """Fill `tensor_list`, which has one tensor per rank, with the tensors of all ranks."""
     get_group_handle(group_name).allgather(tensor_list, tensor)
 
 
 def reducescatter(
-    tensor: Any,
-    tensor_list: Sequence[Any],
+    tensor: object,
+    tensor_list: Sequence[object],
     group_name: str = "default",
     op: ReduceOp = ReduceOp.SUM,
 ) -> None:
@@ -214,12 +214,12 @@ def reducescatter(
     get_group_handle(group_name).reducescatter(tensor, tensor_list, op)
 
 
-def send(tensor: Any, dst_rank: int, group_name: str = "default") -> None:
+def send(tensor: object, dst_rank: int, group_name: str = "default") -> None:
     """Send the tensor to one rank, which calls `recv`."""
     get_group_handle(group_name).send(tensor, dst_rank)
 
 
-def recv(tensor: Any, src_rank: int, group_name: str = "default") -> None:
+def recv(tensor: object, src_rank: int, group_name: str = "default") -> None:
     """Replace the tensor by one that `src_rank` sends."""
     get_group_handle(group_name).recv(tensor, src_rank)
 
@@ -233,14 +233,14 @@ def barrier(group_name: str = "default") -> None:
 
 
 def allreduce_multigpu(
-    tensor_list: Sequence[Any], group_name: str = "default", op: ReduceOp = ReduceOp.SUM
+    tensor_list: Sequence[object], group_name: str = "default", op: ReduceOp = ReduceOp.SUM
 ) -> None:
     """Call `allreduce` for the only tensor of the list."""
     allreduce(_only(tensor_list), group_name, op)
 
 
 def reduce_multigpu(
-    tensor_list: Sequence[Any],
+    tensor_list: Sequence[object],
     dst_rank: int = 0,
     dst_tensor: int = 0,
     group_name: str = "default",
@@ -251,15 +251,18 @@ def reduce_multigpu(
 
 
 def broadcast_multigpu(
-    tensor_list: Sequence[Any], src_rank: int = 0, src_tensor: int = 0, group_name: str = "default"
+    tensor_list: Sequence[object],
+    src_rank: int = 0,
+    src_tensor: int = 0,
+    group_name: str = "default",
 ) -> None:
     """Call `broadcast` for the only tensor of the list."""
     broadcast(_only(tensor_list), src_rank, group_name)
 
 
 def allgather_multigpu(
-    output_tensor_lists: Sequence[Sequence[Any]],
-    input_tensor_list: Sequence[Any],
+    output_tensor_lists: Sequence[Sequence[object]],
+    input_tensor_list: Sequence[object],
     group_name: str = "default",
 ) -> None:
     """Call `allgather` for the only tensor of the list."""
@@ -267,8 +270,8 @@ def allgather_multigpu(
 
 
 def reducescatter_multigpu(
-    output_tensor_list: Sequence[Any],
-    input_tensor_lists: Sequence[Sequence[Any]],
+    output_tensor_list: Sequence[object],
+    input_tensor_lists: Sequence[Sequence[object]],
     group_name: str = "default",
     op: ReduceOp = ReduceOp.SUM,
 ) -> None:
@@ -305,7 +308,7 @@ def synchronize(gpu_id: int) -> None:
     _torch_group().synchronize(gpu_id)
 
 
-def _only(tensors: Sequence[Any]) -> Any:
+def _only(tensors: Sequence[object]) -> Any:
     if len(tensors) != 1:
         raise NotImplementedError(
             f"{len(tensors)} tensors of one process are not supported: start one process per GPU, "

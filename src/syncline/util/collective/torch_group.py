@@ -95,14 +95,14 @@ class TorchGroup:
 
     # -- operations
 
-    def allreduce(self, tensor: Any, op: ReduceOp) -> None:
+    def allreduce(self, tensor: object, op: ReduceOp) -> None:
         """Combine the tensors of all ranks."""
         options = dist.AllreduceOptions()
         options.reduceOp = _OPERATIONS[op]
         with _InPlace(tensor) as dense:
             self._group.allreduce([dense], options).wait()
 
-    def reduce(self, tensor: Any, dst_rank: int, op: ReduceOp) -> None:
+    def reduce(self, tensor: object, dst_rank: int, op: ReduceOp) -> None:
         """Combine the tensors of all ranks in that of `dst_rank`; the others keep theirs."""
         options = dist.ReduceOptions()
         options.reduceOp, options.rootRank = _OPERATIONS[op], self._checked(dst_rank)
@@ -112,7 +112,7 @@ class TorchGroup:
         else:  # gloo leaves partial results behind
             self._group.reduce([_read(tensor).clone()], options).wait()
 
-    def broadcast(self, tensor: Any, src_rank: int) -> None:
+    def broadcast(self, tensor: object, src_rank: int) -> None:
         """Copy the tensor of `src_rank` to all ranks."""
         options = dist.BroadcastOptions()
         options.rootRank = self._checked(src_rank)
@@ -122,7 +122,7 @@ class TorchGroup:
             with _InPlace(tensor) as dense:
                 self._group.broadcast([dense], options).wait()
 
-    def allgather(self, tensors: Sequence[Any], tensor: Any) -> None:
+    def allgather(self, tensors: Sequence[object], tensor: object) -> None:
         """Copy the tensor of each rank to `tensors[rank]` of all ranks."""
         self._check_length(tensors)
         sent = _read(tensor)
@@ -131,7 +131,7 @@ class TorchGroup:
         for target, value in zip(tensors, found, strict=True):
             _write(target, value)
 
-    def reducescatter(self, tensor: Any, tensors: Sequence[Any], op: ReduceOp) -> None:
+    def reducescatter(self, tensor: object, tensors: Sequence[object], op: ReduceOp) -> None:
         """Combine `tensors[rank]` of all ranks in the tensor of each rank."""
         self._check_length(tensors)
         options = dist.ReduceScatterOptions()
@@ -140,12 +140,12 @@ class TorchGroup:
             sent = [_read(each).clone() for each in tensors]
             self._group.reduce_scatter([dense], [sent], options).wait()
 
-    def send(self, tensor: Any, dst_rank: int) -> None:
+    def send(self, tensor: object, dst_rank: int) -> None:
         """Send the tensor to another rank."""
         self._check_other(dst_rank)
         self._group.send([_read(tensor)], dst_rank, 0).wait()
 
-    def recv(self, tensor: Any, src_rank: int) -> None:
+    def recv(self, tensor: object, src_rank: int) -> None:
         """Receive a tensor of the same shape and type from another rank."""
         self._check_other(src_rank)
         with _InPlace(tensor) as dense:
@@ -222,7 +222,7 @@ class TorchGroup:
                 f"Rank {rank} of the group {self.name!r} cannot send to or receive from itself."
             )
 
-    def _check_length(self, tensors: Sequence[Any]) -> None:
+    def _check_length(self, tensors: Sequence[object]) -> None:
         if len(tensors) != self.world_size:
             raise RuntimeError(
                 f"The list has {len(tensors)} tensors, but the group {self.name!r} has "
@@ -236,7 +236,7 @@ class TorchGroup:
 class _InPlace:
     """Gives a dense tensor, and writes it back to the user's tensor or array at the end."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: object) -> None:
         self._target = _as_tensor(value, writes=True)
         self._dense = self._target.contiguous()
 
@@ -248,11 +248,11 @@ class _InPlace:
             self._target.copy_(self._dense)
 
 
-def _read(value: Any) -> torch.Tensor:
+def _read(value: object) -> torch.Tensor:
     return _as_tensor(value, writes=False).contiguous()
 
 
-def _write(target: Any, value: torch.Tensor) -> None:
+def _write(target: object, value: torch.Tensor) -> None:
     _as_tensor(target, writes=True).copy_(value)
 
 

@@ -15,6 +15,7 @@ from dask.callbacks import Callback
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from syncline.util.dask.graph import State
 from syncline.util.dask.worker import WorkerCallbacks
 
 Hook = Callable[..., Any] | None
@@ -80,7 +81,7 @@ class RayDaskCallback(Callback):
         RayDaskCallback.ray_active.add(self._ray_callback)
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         RayDaskCallback.ray_active.discard(self._ray_callback)
         super().__exit__(*error)
 
@@ -130,12 +131,12 @@ def local_ray_callbacks(
 class UnpackedCallbacks(NamedTuple):
     """For each hook, the functions of all callbacks that define it."""
 
-    ray_presubmit: tuple[Callable[..., Any], ...] = ()
-    ray_postsubmit: tuple[Callable[..., Any], ...] = ()
-    ray_pretask: tuple[Callable[..., Any], ...] = ()
-    ray_posttask: tuple[Callable[..., Any], ...] = ()
-    ray_postsubmit_all: tuple[Callable[..., Any], ...] = ()
-    ray_finish: tuple[Callable[..., Any], ...] = ()
+    ray_presubmit: tuple[Callable[..., object], ...] = ()
+    ray_postsubmit: tuple[Callable[..., object], ...] = ()
+    ray_pretask: tuple[Callable[..., object], ...] = ()
+    ray_posttask: tuple[Callable[..., object], ...] = ()
+    ray_postsubmit_all: tuple[Callable[..., object], ...] = ()
+    ray_finish: tuple[Callable[..., object], ...] = ()
 
 
 def unpack_ray_callbacks(callbacks: Iterable[RayCallbacks] | None) -> UnpackedCallbacks:
@@ -149,8 +150,8 @@ def unpack_ray_callbacks(callbacks: Iterable[RayCallbacks] | None) -> UnpackedCa
 
 def for_workers(callbacks: Iterable[RayCallbacks]) -> WorkerCallbacks | None:
     """Return the callbacks to send to workers; None if there are none."""
-    pretask: list[Callable[..., Any]] = []
-    posttask: list[tuple[Callable[..., Any], int | None]] = []
+    pretask: list[Callable[..., object]] = []
+    posttask: list[tuple[Callable[..., object], int | None]] = []
     for callback in callbacks:
         position = None
         if callback.ray_pretask is not None:
@@ -189,12 +190,12 @@ class ProgressBarCallback(RayDaskCallback):
         self._console = console
         self._bars: list[_GraphProgress] = []  # innermost last: a graph may start another graph
 
-    def _start_state(self, dsk: Any, state: dict[str, Any]) -> None:
+    def _start_state(self, dsk: object, state: State) -> None:
         bar = _GraphProgress(self._console or Console(stderr=True), state)
         self._bars.append(bar)
         bar.start()
 
-    def _finish(self, dsk: Any, state: dict[str, Any], failed: bool) -> None:
+    def _finish(self, dsk: object, state: State, failed: bool) -> None:
         if self._bars:  # empty if the graph failed before its state existed
             self._bars.pop().stop()
 
@@ -202,7 +203,7 @@ class ProgressBarCallback(RayDaskCallback):
 class _GraphProgress(Progress):
     """Reads the scheduler's state whenever it draws, at no cost for the scheduler."""
 
-    def __init__(self, console: Console, state: dict[str, Any]) -> None:
+    def __init__(self, console: Console, state: State) -> None:
         self._state = state
         self._bar = None
         can_draw = console.is_terminal or console.is_jupyter

@@ -8,11 +8,15 @@ so that few intermediate values exist at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from dask._task_spec import DataNode, GraphNode
 
-Key = Any
+Key: TypeAlias = Any
+"""The key of a node: a string, number or tuple."""
+
+State: TypeAlias = dict[str, Any]
+"""Dask's record of a computation, as its callbacks get it."""
 """A string, bytes, a number, or a tuple of keys."""
 
 LEAST_IN_FLIGHT = 8
@@ -46,7 +50,7 @@ class GraphState:
         self,
         nodes: Mapping[Key, GraphNode],
         wanted: Collection[Key],
-        values: Mapping[Key, Any],
+        values: Mapping[Key, object],
         priority: Callable[[Key], Any],
     ) -> None:
         """Find the tasks that the wanted keys need.
@@ -63,7 +67,7 @@ class GraphState:
         """
         self._wanted = frozenset(wanted)
         self._priority = priority
-        self.values: dict[Key, Any] = dict(values)
+        self.values: dict[Key, object] = dict(values)
         self._dependencies: dict[Key, Collection[Key]] = {}
         self._dependents: dict[Key, set[Key]] = {}
         self._waiting: dict[Key, set[Key]] = {}
@@ -72,7 +76,7 @@ class GraphState:
         self._finished: set[Key] = set()
         self._released: set[Key] = set()
         self._ready = sorted(self._discover(nodes), key=priority, reverse=True)
-        self.state: dict[str, Any] = {
+        self.state: State = {
             "dependencies": self._dependencies,
             "dependents": self._dependents,
             "waiting": self._waiting,
@@ -134,7 +138,7 @@ class GraphState:
         self._running.add(key)
         return key
 
-    def finish(self, key: Key, value: Any) -> None:
+    def finish(self, key: Key, value: object) -> None:
         """Store the value of `key`, release its dependents, and drop values without users."""
         assert key in self._running, f"{key!r} is {self.phase(key)}, not running"
         self.values[key] = value

@@ -9,7 +9,7 @@ from dask._task_spec import convert_legacy_graph, cull, fuse_linear_task_spec
 from dask.core import flatten
 
 
-def dataframe_optimize(dsk: Any, keys: Any, **_ignored: Any) -> dict[Any, Any]:
+def dataframe_optimize(dsk: Any, keys: object, **_ignored: object) -> dict[Any, Any]:
     """Return the tasks that `keys` need, with each linear chain fused into one task.
 
     Args:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
 
 import dask
 from dask.utils import key_split
 
 from syncline.core.options import TaskOptions
 from syncline.core.remote import RemoteFunction
+from syncline.util.dask.graph import Key
 from syncline.util.dask.worker import run_node
 
 ANNOTATION = "ray_remote_args"
@@ -29,12 +29,14 @@ class Submitters:
     Logs and errors name a task after the first part of its key, as Dask does.
     """
 
-    def __init__(self, by_key: Mapping[Any, Mapping[str, Any]], for_all: Mapping[str, Any]) -> None:
+    def __init__(
+        self, by_key: Mapping[Key, Mapping[str, object]], for_all: Mapping[str, object]
+    ) -> None:
         self._by_key = by_key
         self._for_all = dict(for_all)
         self._made: dict[tuple[str, int], tuple[RemoteFunction, int]] = {}
 
-    def of(self, key: Any) -> tuple[RemoteFunction, int, bool]:
+    def of(self, key: object) -> tuple[RemoteFunction, int, bool]:
         """Return (remote function, number of values, True if the task has options).
 
         Raises:
@@ -53,7 +55,7 @@ class Submitters:
         return *made, True
 
     @staticmethod
-    def _make(key: Any, options: dict[str, Any]) -> tuple[RemoteFunction, int]:
+    def _make(key: object, options: dict[str, object]) -> tuple[RemoteFunction, int]:
         count = options.pop("num_returns", None)
         if count is None:
             count = 1
@@ -66,7 +68,7 @@ class Submitters:
         return _run_node.options(**options, num_returns=count + 1), count
 
 
-def submitters(dsk: Any, given: Mapping[str, Any] | None) -> Submitters:
+def submitters(dsk: object, given: Mapping[str, object] | None) -> Submitters:
     """Collect the options of a graph's annotations, the enclosing `dask.annotate`, and `given`.
 
     Options closer to the task override the others.
@@ -81,12 +83,12 @@ def submitters(dsk: Any, given: Mapping[str, Any] | None) -> Submitters:
     return Submitters(_annotations(dsk), {**(given or {}), **(around or {})})
 
 
-def _annotations(dsk: Any) -> Mapping[Any, Mapping[str, Any]]:
+def _annotations(dsk: object) -> Mapping[Key, Mapping[str, object]]:
     """Return the annotated options by key."""
     if hasattr(dsk, "__dask_annotations__"):
-        found: Mapping[Any, Mapping[str, Any]] = dsk.__dask_annotations__().get(ANNOTATION, {})
+        found: Mapping[Key, Mapping[str, object]] = dsk.__dask_annotations__().get(ANNOTATION, {})
         return found
-    by_key: dict[Any, Mapping[str, Any]] = {}
+    by_key: dict[Key, Mapping[str, object]] = {}
     for layer in getattr(dsk, "layers", {}).values():
         options = (getattr(layer, "annotations", None) or {}).get(ANNOTATION)
         if options:

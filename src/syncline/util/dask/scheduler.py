@@ -20,12 +20,12 @@ from dask.local import nested_get
 from dask.order import order
 
 from syncline.core import api
-from syncline.core.refs import ObjectRef
+from syncline.core.refs import AnyRef, ObjectRef
 from syncline.core.tracebacks import forget_engine
 from syncline.exceptions import RayError, RayTaskError, WorkerTraceback
 from syncline.util.dask import callbacks as hooks
 from syncline.util.dask import values as forms
-from syncline.util.dask.graph import GraphState, Key, in_flight_limit
+from syncline.util.dask.graph import GraphState, Key, State, in_flight_limit
 from syncline.util.dask.options import Submitters, submitters
 from syncline.util.dask.sharing import owned
 from syncline.util.dask.values import Persisted, persisted
@@ -68,7 +68,7 @@ class _Scheduler:
             raise
 
     @staticmethod
-    def _persist(collections: Sequence[Any], **keywords: Any) -> list[Any]:
+    def _persist(collections: Sequence[object], **keywords: object) -> list[Any]:
         return list(ray_dask_persist(*collections, traverse=False, **keywords))
 
     def __repr__(self) -> str:
@@ -126,7 +126,7 @@ enable_dask_on_syncline = enable_dask_on_ray
 disable_dask_on_syncline = disable_dask_on_ray
 
 
-def ray_dask_persist(*collections: Any, **keywords: Any) -> tuple[Any, ...]:
+def ray_dask_persist(*collections: object, **keywords: object) -> tuple[Any, ...]:
     """Persist collections like `dask.persist`, with partitions in the object store.
 
     Waits until they are computed. Accepts the arguments of `dask.persist` except `scheduler`.
@@ -137,15 +137,15 @@ def ray_dask_persist(*collections: Any, **keywords: Any) -> tuple[Any, ...]:
 
 def _get(
     dsk: Any,
-    keys: Any,
+    keys: object,
     *,
     num_workers: int | None = None,
-    ray_remote_args: Mapping[str, Any] | None = None,
+    ray_remote_args: Mapping[str, object] | None = None,
     ray_callbacks: Any = None,
     ray_persist: bool = False,
     callbacks: Any = None,
     rerun_exceptions_locally: bool | None = None,
-    **_ignored: Any,
+    **_ignored: object,
 ) -> Any:
     """Compute a graph; `_ignored` are arguments of other schedulers."""
     chosen = submitters(dsk, ray_remote_args)
@@ -167,7 +167,7 @@ def _get(
         return answer
 
 
-def _persisted_value(key: Key, value: Any) -> Persisted:
+def _persisted_value(key: Key, value: object) -> Persisted:
     if isinstance(value, forms.Stored):
         return Persisted(key, value.ref)
     return Persisted(key, api.put(forms.fetch([value])[0]))
@@ -208,13 +208,13 @@ class _Execution:
         # Stored once instead of sent with every task.
         self._worker_callbacks = None if in_workers is None else api.put(in_workers)
         self._most = num_workers
-        self._running: dict[ObjectRef[Any], _RunningTask] = {}
+        self._running: dict[AnyRef, _RunningTask] = {}
         self._seconds_each: float | None = None
 
-    def run(self, *, rerun_here: bool) -> dict[Key, Any]:
+    def run(self, *, rerun_here: bool) -> dict[Key, object]:
         """Run all tasks; return the values of the wanted keys in the forms of `values`."""
         started: list[Any] = []
-        state: dict[str, Any] = {}
+        state: State = {}
         failed = True
         try:
             for hook in self._of_dask:
@@ -297,11 +297,11 @@ class _Execution:
         return int(running.counts)
 
     def _submit(
-        self, key: Key, node: GraphNode, depends: Mapping[Key, Any]
-    ) -> tuple[ObjectRef[Any], _RunningTask]:
+        self, key: Key, node: GraphNode, depends: Mapping[Key, object]
+    ) -> tuple[AnyRef, _RunningTask]:
         function, count, has_options = self._chosen.of(key)
         layout: list[tuple[Key, int, type | None]] = []
-        arguments: list[Any] = []
+        arguments: list[object] = []
         for dependency, value in depends.items():
             carried, kind = forms.as_arguments(value)
             layout.append((dependency, len(carried), kind))
@@ -345,7 +345,7 @@ class _Execution:
         before = seconds if self._seconds_each is None else self._seconds_each
         self._seconds_each = before + LATEST_WEIGHT * (seconds - before)
 
-    def _finish(self, key: Key, value: Any, worker_id: Any) -> None:
+    def _finish(self, key: Key, value: object, worker_id: object) -> None:
         self._graph_state.finish(key, value)
         if self._posttask:
             here = forms.fetch([value])[0]

@@ -46,6 +46,6 @@ def explain(error: ValueError) -> None:
         error.args = (f"{error.args[0]}. {READ_ONLY}", *error.args[1:])
 
 
-def _is_pandas(value: Any) -> bool:
+def _is_pandas(value: object) -> bool:
     pandas = sys.modules.get("pandas")  # imported wherever such a value exists
     return pandas is not None and isinstance(value, (pandas.DataFrame, pandas.Series))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from dask._task_spec import Alias, GraphNode, Task, TaskRef
 from dask.sizeof import sizeof
 
 from syncline.core import api
-from syncline.core.refs import ObjectRef
+from syncline.core.refs import AnyRef, ObjectRef
 
 STORED_BYTES = 16_384
 """Larger values of the graph are put into the object store once instead of sent with every task."""
@@ -27,12 +27,12 @@ class Persisted(TaskRef):
 
     __dask_future__ = True
 
-    def __init__(self, key: Any, ref: ObjectRef[Any]) -> None:
+    def __init__(self, key: object, ref: AnyRef) -> None:
         super().__init__(key)
         self.ref = ref
         _alive[key] = self
 
-    def __dask_tokenize__(self) -> tuple[str, Any, str]:
+    def __dask_tokenize__(self) -> tuple[str, object, str]:
         return (type(self).__name__, self.key, self.ref.hex())
 
     def __hash__(self) -> int:
@@ -41,7 +41,7 @@ class Persisted(TaskRef):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Persisted) and (other.key, other.ref) == (self.key, self.ref)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return (Persisted, (self.key, self.ref))
 
     def __repr__(self) -> str:
@@ -51,7 +51,7 @@ class Persisted(TaskRef):
 _alive: weakref.WeakValueDictionary[Any, Persisted] = weakref.WeakValueDictionary()
 
 
-def persisted(key: Any) -> Persisted | None:
+def persisted(key: object) -> Persisted | None:
     """Return the living persisted value of a key in this process; None if there is none."""
     return _alive.get(key)
 
@@ -60,18 +60,18 @@ def persisted(key: Any) -> Persisted | None:
 class Stored:
     """A value in one object."""
 
-    ref: ObjectRef[Any]
+    ref: AnyRef
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
     """A sequence with one object per item, so that a task fetches only the items that it uses."""
 
-    refs: tuple[ObjectRef[Any], ...]
+    refs: tuple[AnyRef, ...]
     kind: type
 
 
-def normalized(value: Any) -> Any:
+def normalized(value: object) -> Any:
     """Return a value of the graph, or of a callback, in one of the forms of this module."""
     if isinstance(value, (Stored, Parts)):
         return value
@@ -84,7 +84,7 @@ def normalized(value: Any) -> Any:
     return Stored(ref=api.put(value))
 
 
-def as_arguments(value: Any) -> tuple[tuple[Any, ...], type | None]:
+def as_arguments(value: object) -> tuple[tuple[Any, ...], type | None]:
     """Return the task arguments for a value, and for `Parts` the type of the sequence."""
     if isinstance(value, Stored):
         return (value.ref,), None
@@ -93,14 +93,14 @@ def as_arguments(value: Any) -> tuple[tuple[Any, ...], type | None]:
     return (value,), None
 
 
-def for_callbacks(value: Any) -> Any:
+def for_callbacks(value: object) -> Any:
     """Return what callbacks see of a value: a reference, references to its parts, or itself."""
     if isinstance(value, Parts):
         return list(value.refs)
     return value.ref if isinstance(value, Stored) else value
 
 
-def fetch(values: Sequence[Any]) -> list[Any]:
+def fetch(values: Sequence[object]) -> list[Any]:
     """Return the values themselves; fetches all stored ones together."""
     refs = [
         ref
@@ -118,7 +118,7 @@ def _taken(value: Any, fetched: Any) -> Any:
     return next(fetched) if isinstance(value, Stored) else value
 
 
-def without_a_task(node: GraphNode, values: dict[Any, Any]) -> tuple[Any] | None:
+def without_a_task(node: GraphNode, values: Mapping[Any, object]) -> tuple[object] | None:
     """Return the value of a node that needs no task: an alias, or one item of `Parts`.
 
     Returns None if the node has to run.

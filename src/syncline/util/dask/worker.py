@@ -11,10 +11,11 @@ from typing import Any
 from dask._task_spec import GraphNode, Task
 
 from syncline.core import api
-from syncline.core.refs import ObjectRef
+from syncline.core.refs import AnyRef, ObjectRef
+from syncline.util.dask.graph import Key
 from syncline.util.dask.sharing import copied_on_write, explain
 
-Layout = tuple[tuple[Any, int, type | None], ...]
+Layout = tuple[tuple[Key, int, type | None], ...]
 """For each dependency: its key, its number of arguments, and the sequence type if it has parts."""
 
 
@@ -34,8 +35,8 @@ class TaskEnd:
 class WorkerCallbacks:
     """Callbacks around every task, in its worker."""
 
-    pretask: tuple[Callable[..., Any], ...]
-    posttask: tuple[tuple[Callable[..., Any], int | None], ...]
+    pretask: tuple[Callable[..., object], ...]
+    posttask: tuple[tuple[Callable[..., object], int | None], ...]
     """Each with the index of the `pretask` whose result it receives; None without one."""
 
 
@@ -44,8 +45,8 @@ def run_node(
     layout: Layout,
     num_returns: int,
     callbacks: WorkerCallbacks | None,
-    references: Sequence[ObjectRef[Any]],
-    *arguments: Any,
+    references: Sequence[AnyRef],
+    *arguments: object,
 ) -> tuple[Any, ...]:
     """Call `node` on the values of its dependencies.
 
@@ -72,9 +73,9 @@ def run_node(
     return (*items, TaskEnd(seconds=time.perf_counter() - began, pid=os.getpid(), kind=kind))
 
 
-def put_together(layout: Layout, arguments: Sequence[Any]) -> dict[Any, Any]:
+def put_together(layout: Layout, arguments: Sequence[object]) -> dict[Key, object]:
     """Return the value of each dependency by key; valid while the arguments live."""
-    values: dict[Any, Any] = {}
+    values: dict[Key, object] = {}
     position = 0
     for key, count, kind in layout:
         taken = arguments[position : position + count]
@@ -85,7 +86,7 @@ def put_together(layout: Layout, arguments: Sequence[Any]) -> dict[Any, Any]:
     return values
 
 
-def _items(result: Any, num_returns: int) -> tuple[tuple[Any, ...], type]:
+def _items(result: Any, num_returns: int) -> tuple[tuple[object, ...], type]:
     items = tuple(result)
     if len(items) != num_returns:
         raise ValueError(

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from syncline.util.iter.shards import Transform, batched, each, flattened, kept, shuffled
+from syncline.util.iter.shards import Items, Transform, batched, each, flattened, kept, shuffled
 
-Source = Callable[[], Iterator[Any]]
+Source = Callable[[], Items]
 
 
 class LocalIterator:
@@ -25,9 +25,9 @@ class LocalIterator:
         """`source` returns the items from the beginning."""
         self.name = name
         self._source = source
-        self._current: Iterator[Any] | None = None
+        self._current: Iterator[object] | None = None
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Items:
         return self._source()
 
     def __next__(self) -> Any:
@@ -39,7 +39,7 @@ class LocalIterator:
         """Return `fn(iterator)` as an iterator."""
         return self._with(fn, "transform()")
 
-    def for_each(self, fn: Callable[[Any], Any]) -> LocalIterator:
+    def for_each(self, fn: Callable[[Any], object]) -> LocalIterator:
         """Apply `fn` to each item."""
         return self._with(each(fn), "for_each()")
 
@@ -55,7 +55,7 @@ class LocalIterator:
         """Yield the elements of the items."""
         return self._with(flattened, "flatten()")
 
-    def combine(self, fn: Callable[[Any], Iterable[Any]]) -> LocalIterator:
+    def combine(self, fn: Callable[[Any], Iterable[object]]) -> LocalIterator:
         """Yield the elements of `fn(item)` for each item."""
         return LocalIterator(self.for_each(fn).flatten()._source, f"{self.name}.combine()")
 
@@ -87,9 +87,9 @@ class LocalIterator:
         if n < 2:
             raise ValueError(f"`duplicate({n})` makes no copies: pass 2 or more.")
         items, lock = iter(self), threading.Lock()
-        waiting: list[deque[Any]] = [deque() for _ in range(n)]
+        waiting: list[deque[object]] = [deque() for _ in range(n)]
 
-        def source(own: deque[Any]) -> Iterator[Any]:
+        def source(own: deque[object]) -> Items:
             while True:
                 with lock:
                     if not own:
@@ -144,7 +144,9 @@ class LocalIterator:
         return f"LocalIterator[{self.name}]"
 
 
-def _in_turn(iterators: Sequence[LocalIterator], weights: Sequence[float | str]) -> Iterator[Any]:
+def _in_turn(
+    iterators: Sequence[LocalIterator], weights: Sequence[float | str]
+) -> Iterator[object]:
     active = [(iter(each), weight) for each, weight in zip(iterators, weights, strict=True)]
     while active:
         remaining = []
@@ -162,12 +164,12 @@ def _in_turn(iterators: Sequence[LocalIterator], weights: Sequence[float | str])
 _END = object()
 
 
-def _ready(iterators: Sequence[LocalIterator]) -> Iterator[Any]:
+def _ready(iterators: Sequence[LocalIterator]) -> Iterator[object]:
     """Yield items as they are ready; a thread reads each iterator, one item ahead."""
-    ready: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(len(iterators))
+    ready: queue.Queue[tuple[object, BaseException | None]] = queue.Queue(len(iterators))
     is_abandoned = threading.Event()
 
-    def put(item: Any, error: BaseException | None = None) -> None:
+    def put(item: object, error: BaseException | None = None) -> None:
         while not is_abandoned.is_set():
             try:
                 ready.put((item, error), timeout=0.1)

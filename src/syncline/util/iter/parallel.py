@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from syncline.core import api
+from syncline.core.refs import AnyRef
 from syncline.util.iter.local import LocalIterator
 from syncline.util.iter.shards import (
+    Items,
     ParallelIteratorWorker,
     Transform,
     batched,
@@ -32,7 +34,9 @@ class _Shard(NamedTuple):
 # -- sources
 
 
-def from_items(items: Iterable[Any], num_shards: int = 2, repeat: bool = False) -> ParallelIterator:
+def from_items(
+    items: Iterable[object], num_shards: int = 2, repeat: bool = False
+) -> ParallelIterator:
     """Return an iterator over items, which are dealt to `num_shards` actors in turn."""
     items = list(items)
     shards = [items[start::num_shards] for start in range(_checked(num_shards))]
@@ -49,7 +53,7 @@ def from_range(n: int, num_shards: int = 2, repeat: bool = False) -> ParallelIte
 
 
 def from_iterators(
-    generators: Sequence[Any], repeat: bool = False, name: str | None = None
+    generators: Sequence[object], repeat: bool = False, name: str | None = None
 ) -> ParallelIterator:
     """Return an iterator with one shard per iterable, or function that returns one."""
     worker = api.remote(ParallelIteratorWorker).options(num_cpus=0)
@@ -57,7 +61,7 @@ def from_iterators(
     return from_actors(actors, name or f"from_iterators[shards={len(actors)}{_endless(repeat)}]")
 
 
-def from_actors(actors: Sequence[Any], name: str | None = None) -> ParallelIterator:
+def from_actors(actors: Sequence[object], name: str | None = None) -> ParallelIterator:
     """Return an iterator over actors whose classes derive from `ParallelIteratorWorker`."""
     shards = [_Shard(actor) for actor in actors]
     return ParallelIterator(shards, name or f"from_actors[shards={len(shards)}]")
@@ -76,7 +80,7 @@ class ParallelIterator:
         self.name = name
         self._shards = list(shards)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Items:
         raise TypeError(
             "A ParallelIterator has no order: call `gather_sync()` or `gather_async()` and iterate "
             "over the result."
@@ -87,7 +91,10 @@ class ParallelIterator:
         return self._with(fn, "transform()")
 
     def for_each(
-        self, fn: Callable[[Any], Any], max_concurrency: int = 1, resources: Any = None
+        self,
+        fn: Callable[[Any], object],
+        max_concurrency: int = 1,
+        resources: Mapping[str, float] | None = None,
     ) -> ParallelIterator:
         """Apply `fn` to each item.
 
@@ -115,7 +122,7 @@ class ParallelIterator:
         """Yield the elements of the items."""
         return self._with(flattened, "flatten()")
 
-    def combine(self, fn: Callable[[Any], Iterable[Any]]) -> ParallelIterator:
+    def combine(self, fn: Callable[[Any], Iterable[object]]) -> ParallelIterator:
         """Yield the elements of `fn(item)` for each item."""
         both = self.for_each(fn).flatten()
         return ParallelIterator(both._shards, f"{self.name}.combine()")
@@ -132,10 +139,10 @@ class ParallelIterator:
         key = uuid.uuid4().hex
         shards = self._shards
 
-        def part(index: int) -> Callable[[], Iterator[Any]]:
+        def part(index: int) -> Callable[[], Items]:
             passes = [0]  # each pass over the parts is an iteration of its own
 
-            def source() -> Iterator[Any]:
+            def source() -> Items:
                 passes[0] += 1
                 return _in_turn(shards, f"{key}-{passes[0]}", num_partitions, index, batch_ms)
 
@@ -177,7 +184,7 @@ class ParallelIterator:
         """Return an iterator over lists with one item of each shard, while shards have items."""
         shards = self._shards
 
-        def source() -> Iterator[list[Any]]:
+        def source() -> Iterator[list[object]]:
             readers = [_reader(shard, uuid.uuid4().hex) for shard in shards]
             while readers:
                 found = [(reader, list(next(reader, ()))) for reader in readers]
@@ -239,12 +246,12 @@ class ParallelIterator:
 
 def _reader(
     shard: _Shard, key: str, slices: int = 1, part: int = 0, batch_ms: float = 0
-) -> Iterator[list[Any]]:
+) -> Iterator[list[object]]:
     """Return an iterator over lists of items of a slice of a shard; some are requested now."""
     requests = [shard.actor.par_iter_init.remote(shard.transforms, key, slices)]
     requests += [shard.actor.par_iter_next.remote(key, part, batch_ms) for _ in range(AHEAD)]
 
-    def lists() -> Iterator[list[Any]]:
+    def lists() -> Iterator[list[object]]:
         api.get(requests.pop(0))
         while items := api.get(requests.pop(0)):
             requests.append(shard.actor.par_iter_next.remote(key, part, batch_ms))
@@ -255,7 +262,7 @@ def _reader(
 
 def _in_turn(
     shards: Sequence[_Shard], key: str, slices: int = 1, part: int = 0, batch_ms: float = 0
-) -> Iterator[Any]:
+) -> Iterator[object]:
     readers = [_reader(shard, key, slices, part, batch_ms) for shard in shards]
     while readers:
         remaining = []
@@ -267,7 +274,7 @@ def _in_turn(
         readers = remaining
 
 
-def _as_ready(shards: Sequence[_Shard], batch_ms: float, num_async: int) -> Iterator[Any]:
+def _as_ready(shards: Sequence[_Shard], batch_ms: float, num_async: int) -> Iterator[object]:
     key = uuid.uuid4().hex
     initialized = [shard.actor.par_iter_init.remote(shard.transforms, key) for shard in shards]
     requests = {
@@ -285,10 +292,10 @@ def _as_ready(shards: Sequence[_Shard], batch_ms: float, num_async: int) -> Iter
             yield from items
 
 
-def _in_tasks(fn: Callable[[Any], Any], most: int, options: dict[str, Any]) -> Transform:
-    def transform(items: Iterator[Any]) -> Iterator[Any]:
+def _in_tasks(fn: Callable[[Any], object], most: int, options: Mapping[str, object]) -> Transform:
+    def transform(items: Iterator[object]) -> Items:
         remote = api.remote(fn).options(**options) if options else api.remote(fn)
-        running: list[Any] = []
+        running: list[AnyRef] = []
         for item in items:
             running.append(remote.remote(item))
             if len(running) >= most:

@@ -11,9 +11,12 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
-Transform = Callable[[Iterator[Any]], Iterable[Any]]
+Items: TypeAlias = Iterator[Any]
+"""Items of a program; each transformation knows their type."""
+
+Transform = Callable[[Items], Iterable[Any]]
 """Makes an iterator of another one."""
 
 
@@ -37,7 +40,7 @@ class ParallelIteratorWorker:
         if not hasattr(self, "_iterations"):  # a subclass that has its own constructor
             self._iterations = {}
         if key not in self._iterations:
-            items: Iterator[Any] = self._items()
+            items: Iterator[object] = self._items()
             for transform in transforms:
                 items = iter(transform(items))
             self._iterations[key] = _Slices(items, slices)
@@ -58,7 +61,7 @@ class ParallelIteratorWorker:
             del self._iterations[key]
         return found
 
-    def _items(self) -> Iterator[Any]:
+    def _items(self) -> Items:
         source = self.item_generator
         while True:
             yield from source() if callable(source) else source
@@ -69,13 +72,13 @@ class ParallelIteratorWorker:
 class _Slices:
     """Items that are dealt to several readers in turn."""
 
-    def __init__(self, items: Iterator[Any], count: int) -> None:
+    def __init__(self, items: Iterator[object], count: int) -> None:
         self._items = items
-        self._waiting: list[deque[Any]] = [deque() for _ in range(count)]
+        self._waiting: list[deque[object]] = [deque() for _ in range(count)]
         self._turns = itertools.cycle(range(count))
         self._unread = set(range(count))
 
-    def part(self, index: int) -> Iterator[Any]:
+    def part(self, index: int) -> Items:
         """Yield the items of one reader."""
         own = self._waiting[index]
         while True:
@@ -96,7 +99,7 @@ class _Slices:
 # -- transforms, of shards and of local iterators
 
 
-def each(fn: Callable[[Any], Any]) -> Transform:
+def each(fn: Callable[[Any], object]) -> Transform:
     """Return the transform that applies `fn` to each item."""
     return lambda items: map(fn, items)
 
@@ -111,14 +114,14 @@ def batched(size: int) -> Transform:
     if size < 1:
         raise ValueError(f"A batch of {size} items is impossible: pass 1 or more.")
 
-    def transform(items: Iterator[Any]) -> Iterator[list[Any]]:
+    def transform(items: Iterator[object]) -> Iterator[list[object]]:
         while batch := list(itertools.islice(items, size)):
             yield batch
 
     return transform
 
 
-def flattened(items: Iterator[Any]) -> Iterator[Any]:
+def flattened(items: Items) -> Items:
     """Yield the elements of the items."""
     return itertools.chain.from_iterable(items)
 
@@ -128,9 +131,9 @@ def shuffled(buffer_size: int, seed: int | None) -> Transform:
     if buffer_size < 1:
         raise ValueError(f"`shuffle_buffer_size={buffer_size}` is below 1: pass 1 or more.")
 
-    def transform(items: Iterator[Any]) -> Iterator[Any]:
+    def transform(items: Iterator[object]) -> Items:
         generator = random.Random(seed)
-        buffer: list[Any] = []
+        buffer: list[object] = []
         for item in items:
             buffer.append(item)
             if len(buffer) >= buffer_size:

@@ -14,7 +14,7 @@ from joblib._parallel_backends import (
 )
 
 from syncline.core import api
-from syncline.core.refs import ObjectRef
+from syncline.core.refs import AnyRef
 from syncline.util.multiprocessing import AsyncResult, Pool
 
 SHARED_BYTES = 1_000_000
@@ -34,12 +34,12 @@ class SynclineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
     supports_return_generator = False
 
     def __init__(
-        self, ray_remote_args: Mapping[str, Any] | None = None, **joblib_arguments: Any
+        self, ray_remote_args: Mapping[str, object] | None = None, **joblib_arguments: object
     ) -> None:
         super().__init__(**joblib_arguments)
         self._ray_remote_args = ray_remote_args
         self._pool: Pool | None = None
-        self._shared: dict[int, tuple[Any, ObjectRef[Any]]] = {}
+        self._shared: dict[int, tuple[Any, AnyRef]] = {}
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
         """Return the number of workers for `n_jobs`: at most the CPUs of the engine."""
@@ -101,13 +101,13 @@ class SynclineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
     # joblib 1.4 and older call `submit` by this name.
     apply_async = submit
 
-    def retrieve_result_callback(self, out: Any) -> Any:
+    def retrieve_result_callback(self, out: object) -> Any:
         """Return the results of a batch, or raise its exception."""
         if isinstance(out, BaseException):
             raise out
         return out
 
-    def _stored(self, value: Any) -> Any:
+    def _stored(self, value: object) -> Any:
         if _nbytes(value) < SHARED_BYTES:
             return value
         known = self._shared.get(id(value))
@@ -121,7 +121,7 @@ class SynclineBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
 class _Stored:
     """An argument in the object store."""
 
-    def __init__(self, ref: ObjectRef[Any]) -> None:
+    def __init__(self, ref: AnyRef) -> None:
         self.ref = ref
 
 
@@ -139,11 +139,11 @@ def _run(batch: Any) -> Any:
     return batch()
 
 
-def _loaded(value: Any) -> Any:
+def _loaded(value: object) -> Any:
     return api.get(value.ref) if isinstance(value, _Stored) else value
 
 
-def _nbytes(value: Any) -> int:
+def _nbytes(value: object) -> int:
     """Return the size of an array or table; 0 for other values."""
     size = getattr(value, "nbytes", None)
     if isinstance(size, int):

@@ -139,7 +139,7 @@ class PoolIterator(Iterator[Any]):
         self._submitted = 0
         self._taken = 0
         self._at_end = False
-        self._items: deque[Any] = deque()
+        self._items: deque[object] = deque()
         self._arrived: dict[int, Outcome] = {}
         self._changed = threading.Condition()
 
@@ -182,7 +182,7 @@ class PoolIterator(Iterator[Any]):
             self._submitted += 1
         self._submit(chunks)
 
-    def _next_outcome(self, timeout: float | None) -> Iterator[Any]:
+    def _next_outcome(self, timeout: float | None) -> Iterator[object]:
         if self._taken == self._submitted:
             raise StopIteration
         deadline = None if timeout is None else time.monotonic() + timeout

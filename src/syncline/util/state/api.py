@@ -12,8 +12,9 @@ from typing import Any, TypeVar, cast
 from syncline.core import engine as engines
 from syncline.core.engine import Engine
 from syncline.core.lifecycle import ensure_engine, init
-from syncline.core.refs import ObjectRef
+from syncline.core.refs import AnyRef, ObjectRef
 from syncline.core.state_rows import Filter, StateRow
+from syncline.runs.json_values import JsonObject
 from syncline.suggestions import did_you_mean
 from syncline.util.state import summaries
 from syncline.util.state.common import (
@@ -138,7 +139,7 @@ class StateApiClient:
         options: SummaryApiOptions | None = None,
         raise_on_missing_output: bool = True,
         _explain: bool = False,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Return counts under the key "cluster"."""
         options = options or SummaryApiOptions()
         schema = SCHEMAS[StateResource(resource.value)]
@@ -326,7 +327,7 @@ def list_cluster_events(
     detail: bool = False,
     raise_on_missing_output: bool = True,
     _explain: bool = False,
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     """Return an empty list: events are in the output of the program and in the log files."""
     _engine_at(address)
     return []
@@ -372,7 +373,7 @@ def get_worker(
 
 
 def get_task(
-    id: str | ObjectRef[Any],
+    id: str | AnyRef,
     address: str | None = None,
     timeout: int = DEFAULT_RPC_TIMEOUT,
     _explain: bool = False,
@@ -401,7 +402,7 @@ def summarize_actors(
     timeout: int = DEFAULT_RPC_TIMEOUT,
     raise_on_missing_output: bool = True,
     _explain: bool = False,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Count actors by class and state."""
     return StateApiClient(address).summary(
         SummaryResource.ACTORS, raise_on_missing_output=raise_on_missing_output
@@ -413,7 +414,7 @@ def summarize_tasks(
     timeout: int = DEFAULT_RPC_TIMEOUT,
     raise_on_missing_output: bool = True,
     _explain: bool = False,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Count tasks by function and state."""
     return StateApiClient(address).summary(
         SummaryResource.TASKS, raise_on_missing_output=raise_on_missing_output
@@ -425,7 +426,7 @@ def summarize_objects(
     timeout: int = DEFAULT_RPC_TIMEOUT,
     raise_on_missing_output: bool = True,
     _explain: bool = False,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Count objects and their bytes."""
     return StateApiClient(address).summary(
         SummaryResource.OBJECTS, raise_on_missing_output=raise_on_missing_output

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any, ClassVar, TypeVar
 
 from syncline.core.state_rows import StateResource as ResourceName
+from syncline.runs.json_values import JsonObject
 
 Row = TypeVar("Row", bound="StateSchema")
 
@@ -100,7 +101,7 @@ class StateSchema:
     resource: ClassVar[ResourceName]
 
     @classmethod
-    def of(cls: type[Row], row: Mapping[str, Any], *, detail: bool) -> Row:
+    def of(cls: type[Row], row: Mapping[str, object], *, detail: bool) -> Row:
         """Return the row of an engine, without the detail columns if `detail` is False."""
         return cls(**{name: row.get(name) for name in cls.list_columns(detail=detail)})
 
@@ -129,17 +130,17 @@ class StateSchema:
         """Return the names of the columns that a filter may have."""
         return {each.name for each in fields(cls) if each.metadata["filterable"]}
 
-    def asdict(self) -> dict[str, Any]:
+    def asdict(self) -> JsonObject:
         """Return the row as a dict."""
         return asdict(self)
 
     def __getitem__(self, key: str) -> Any:
         return getattr(self, key)
 
-    def __setitem__(self, key: str, value: Any) -> None:
+    def __setitem__(self, key: str, value: object) -> None:
         setattr(self, key, value)
 
-    def get(self, key: str, default: Any = None) -> Any:
+    def get(self, key: str, default: object = None) -> Any:
         """Return a column by name."""
         return getattr(self, key, default)
 
@@ -162,7 +163,7 @@ class ActorState(StateSchema):
     ray_namespace: str | None = _column()
     serialized_runtime_env: str | None = _detail()
     required_resources: dict[str, float] | None = _detail()
-    death_cause: dict[str, Any] | None = _detail()
+    death_cause: JsonObject | None = _detail()
     is_detached: bool | None = _detail()
     placement_group_id: str | None = _detail(filterable=True)
     repr_name: str | None = _detail(filterable=True)
@@ -183,9 +184,9 @@ class PlacementGroupState(StateSchema):
     creator_job_id: str = _column()
     state: str = _column()
     """PENDING, CREATED or REMOVED."""
-    bundles: list[dict[str, Any]] | None = _detail()
+    bundles: list[JsonObject] | None = _detail()
     is_detached: bool | None = _detail(filterable=True)
-    stats: dict[str, Any] | None = _detail()
+    stats: JsonObject | None = _detail()
 
 
 @dataclass(kw_only=True)
@@ -216,15 +217,15 @@ class JobState(StateSchema):
     type: str = _column()
     job_id: str | None = _column()
     submission_id: str | None = _column()
-    driver_info: dict[str, Any] | None = _column(filterable=False)
+    driver_info: JsonObject | None = _column(filterable=False)
     status: str = _column()
     entrypoint: str = _column()
     message: str | None = _column(filterable=False)
     error_type: str | None = _column()
     start_time: int | None = _column(filterable=False)
     end_time: int | None = _column(filterable=False)
-    metadata: dict[str, Any] | None = _column(filterable=False)
-    runtime_env: dict[str, Any] | None = _column(filterable=False)
+    metadata: JsonObject | None = _column(filterable=False)
+    runtime_env: JsonObject | None = _column(filterable=False)
     driver_agent_http_address: str | None = _column(filterable=False)
     driver_node_id: str | None = _column()
     driver_exit_code: int | None = _column()
@@ -278,14 +279,14 @@ class TaskState(StateSchema):
     error_type: str | None = _column()
     language: str | None = _detail(filterable=True)
     required_resources: dict[str, float] | None = _detail()
-    runtime_env_info: dict[str, Any] | None = _detail()
+    runtime_env_info: JsonObject | None = _detail()
     placement_group_id: str | None = _detail(filterable=True)
-    events: list[dict[str, Any]] | None = _detail()
-    profiling_data: dict[str, Any] | None = _detail()
+    events: list[JsonObject] | None = _detail()
+    profiling_data: JsonObject | None = _detail()
     creation_time_ms: int | None = _detail()
     start_time_ms: int | None = _detail()
     end_time_ms: int | None = _detail()
-    task_log_info: dict[str, Any] | None = _detail()
+    task_log_info: JsonObject | None = _detail()
     error_message: str | None = _detail()
     is_debugger_paused: bool | None = _detail(filterable=True)
     call_site: str | None = _detail()
@@ -316,7 +317,7 @@ class RuntimeEnvState(StateSchema):
 
     resource = "runtime_envs"
 
-    runtime_env: dict[str, Any] = _column()
+    runtime_env: JsonObject = _column()
     success: bool = _column()
     creation_time_ms: float | None = _detail()
     node_id: str = _column()

@@ -6,11 +6,12 @@ Pure. The keys are Ray's.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
-Rows = Iterable[Mapping[str, Any]]
-Summary = dict[str, Any]
+from syncline.runs.json_values import JsonObject, Record
+
+Rows = Iterable[Record]
+Summary = JsonObject
 
 _BYTES_PER_MB = 1024**2
 
@@ -54,7 +55,7 @@ def of_tasks(rows: Rows) -> Summary:
 
 def of_objects(rows: Rows) -> Summary:
     """Count objects by call site; the size of an object counts once."""
-    sites: dict[str, list[Mapping[str, Any]]] = {}
+    sites: dict[str, list[Record]] = {}
     for row in rows:
         sites.setdefault(row["call_site"], []).append(row)
     summary = {site: _site(listed) for site, listed in sites.items()}
@@ -67,7 +68,7 @@ def of_objects(rows: Rows) -> Summary:
     }
 
 
-def _site(rows: list[Mapping[str, Any]]) -> Summary:
+def _site(rows: list[Record]) -> Summary:
     sizes = {row["object_id"]: max(row["object_size"], 0) for row in rows}
     return {
         "total_objects": len(sizes),

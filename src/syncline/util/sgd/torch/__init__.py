@@ -3,7 +3,8 @@
 Files in the order of the data flow: `trainer` (`TorchTrainer`, which keeps the state for restarts),
 `workers` (the processes), `session` and `runner` (one worker), `training_operator` (the user's
 models, data and loops), `passes` (batches over epochs), `results` (reduction of the workers'
-results). Besides: `constants`, `resnet` (models), `trainable` (trainers as trials).
+results). Besides: `value_types`, `constants`, `resnet` (models), `trainable` (trainers
+as trials).
 
 Not covered: operators from Lightning modules, Apex (`use_fp16` is `torch.amp`), groups that
 continue with fewer workers.

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any
 
 from syncline.train.torch.prepared_loader import PreparedDataLoader
+from syncline.util.sgd.torch.value_types import Batch, StateDict
 
 _END = object()
 
@@ -22,13 +22,13 @@ class Passes:
         epoch: Function that returns the index of the next pass, which sets the shuffle order.
     """
 
-    def __init__(self, loader: Iterable[Any], epoch: Callable[[], int]) -> None:
+    def __init__(self, loader: Iterable[object], epoch: Callable[[], int]) -> None:
         self._loader = loader
         self._epoch = epoch
-        self._current: Iterator[Any] | None = None
+        self._current: Iterator[object] | None = None
         self._resumes = False  # the next pass starts in the middle
 
-    def batches(self, num_steps: int | None) -> Iterator[Any]:
+    def batches(self, num_steps: int | None) -> Iterator[Batch]:
         """Yield the next `num_steps` batches, across the end of the loader.
 
         With None, yield the rest of the pass, or a whole pass.
@@ -42,11 +42,11 @@ class Passes:
         is_whole = self._current is None and not self._resumes
         return len(self._loader) if is_whole and hasattr(self._loader, "__len__") else None  # type: ignore[arg-type]
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return the position of the loader; empty if it has none."""
         return self._loader.state_dict() if isinstance(self._loader, PreparedDataLoader) else {}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
         """Resume at a position, or at the start of a pass if the state is empty."""
         self._current = None
         if isinstance(self._loader, PreparedDataLoader) and state:
@@ -57,7 +57,7 @@ class Passes:
         """Start a new pass with the next batch."""
         self._current, self._resumes = None, False
 
-    def _rest(self) -> Iterator[Any]:
+    def _rest(self) -> Iterator[object]:
         is_fresh = self._current is None and not self._resumes
         count = 0
         for batch in self._pass():
@@ -66,7 +66,7 @@ class Passes:
         if count == 0 and not is_fresh:  # the pass had ended without having been exhausted
             yield from self._pass()
 
-    def _endless(self) -> Iterator[Any]:
+    def _endless(self) -> Iterator[object]:
         is_empty = False
         while not is_empty:
             is_empty = self._current is None and not self._resumes
@@ -74,7 +74,7 @@ class Passes:
                 is_empty = False
                 yield batch
 
-    def _pass(self) -> Iterator[Any]:
+    def _pass(self) -> Iterator[object]:
         """Yield the batches up to the end of the current pass, or of a new one."""
         if self._current is None:
             if not self._resumes:
@@ -87,7 +87,7 @@ class Passes:
         self._current = None
 
 
-def set_epoch(loader: Any, epoch: int) -> None:
+def set_epoch(loader: object, epoch: int) -> None:
     """Set the epoch of a loader's sampler, if it has one."""
     sampler = getattr(loader, "sampler", None)
     if sampler is not None and hasattr(sampler, "set_epoch"):

@@ -8,8 +8,6 @@ logits. Each function is a `model_creator` and ignores its argument, the trainer
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -110,26 +108,26 @@ class ResNet(nn.Module):
         return logits
 
 
-def ResNet18(_: Any = None) -> ResNet:
+def ResNet18(_: object = None) -> ResNet:
     """Return a network of 18 layers with 11.2 million parameters."""
     return ResNet(BasicBlock, (2, 2, 2, 2))
 
 
-def ResNet34(_: Any = None) -> ResNet:
+def ResNet34(_: object = None) -> ResNet:
     """Return a network of 34 layers with 21.3 million parameters."""
     return ResNet(BasicBlock, (3, 4, 6, 3))
 
 
-def ResNet50(_: Any = None) -> ResNet:
+def ResNet50(_: object = None) -> ResNet:
     """Return a network of 50 layers with 23.5 million parameters."""
     return ResNet(Bottleneck, (3, 4, 6, 3))
 
 
-def ResNet101(_: Any = None) -> ResNet:
+def ResNet101(_: object = None) -> ResNet:
     """Return a network of 101 layers with 42.5 million parameters."""
     return ResNet(Bottleneck, (3, 4, 23, 3))
 
 
-def ResNet152(_: Any = None) -> ResNet:
+def ResNet152(_: object = None) -> ResNet:
     """Return a network of 152 layers with 58.2 million parameters."""
     return ResNet(Bottleneck, (3, 8, 36, 3))

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from numbers import Number
 from typing import Any
 
+from syncline.util.sgd.torch.value_types import Metrics
 from syncline.util.sgd.utils import NUM_SAMPLES
 
 
-def reduced(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def reduced(results: Sequence[Mapping[str, object]]) -> Metrics:
     """Sum `num_samples`, average other numbers weighted by samples, and keep rank 0's other values.
 
     Numbers that are equal on all workers stay unchanged, such as `epoch` and `batch_count`.

@@ -27,6 +27,7 @@ from syncline.util.sgd.torch.constants import NUM_STEPS, SCHEDULER_STEP, USE_FP1
 from syncline.util.sgd.torch.passes import Passes, set_epoch
 from syncline.util.sgd.torch.session import OperatorSession
 from syncline.util.sgd.torch.training_operator import OperatorOptions, TrainingOperator
+from syncline.util.sgd.torch.value_types import Config, Metrics, StateDict
 from syncline.util.sgd.utils import TimerCollection
 
 if TYPE_CHECKING:
@@ -41,18 +42,18 @@ class Plan:
     """Arguments for every worker of a trainer."""
 
     operator_cls: type[TrainingOperator]
-    config: Mapping[str, Any]
+    config: Config
     options: OperatorOptions
-    initialization_hook: Callable[[], Any] | None
+    initialization_hook: Callable[[], object] | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
     """State of one worker, for its replacement."""
 
-    state: dict[str, Any] | None
+    state: StateDict | None
     """Result of `TorchRunner.state_dict`; None if this rank uses rank 0's."""
-    loader: Mapping[str, Any]
+    loader: Mapping[str, object]
     """Position in its training loader."""
     random: Mapping[str, Any]
     """Random-number states."""
@@ -79,13 +80,13 @@ class TorchRunner:
         self,
         num_steps: int | None,
         profile: bool,
-        info: Mapping[str, Any],
+        info: Mapping[str, object],
         keep: bool,
         share: DataIterator | None = None,
-    ) -> tuple[dict[str, Any], Snapshot | None]:
+    ) -> tuple[Metrics, Snapshot | None]:
         """Train an epoch; return its result and, with `keep`, a snapshot."""
         if share is not None:
-            batches: Iterable[Any] = islice(self._dataset_batches(share), num_steps)
+            batches: Iterable[object] = islice(self._dataset_batches(share), num_steps)
             left = num_steps
         else:
             self._require(self._operator.train_loader, "train", "training loader")
@@ -106,9 +107,7 @@ class TorchRunner:
         result = {"epoch": self._epochs, **result, **self._profiled(profile)}
         return result, self.snapshot() if keep else None
 
-    def validate(
-        self, num_steps: int | None, profile: bool, info: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def validate(self, num_steps: int | None, profile: bool, info: Mapping[str, object]) -> Metrics:
         """Validate on the first `num_steps` batches, None for all.
 
         Does not change the random numbers of the training.
@@ -131,17 +130,17 @@ class TorchRunner:
         """Return the models as they were registered."""
         return self._operator.original_models
 
-    def apply(self, function: Callable[[], Any]) -> Any:
+    def apply(self, function: Callable[[], object]) -> Any:
         """Call a user function in this process."""
         return function()
 
-    def apply_to_operator(self, function: Callable[[TrainingOperator], Any]) -> Any:
+    def apply_to_operator(self, function: Callable[[TrainingOperator], object]) -> Any:
         """Call a user function with the operator."""
         return function(self._operator)
 
     # -- state
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return the state for a checkpoint, with tensors on the CPU.
 
         On a CPU worker these are the live tensors, not copies.
@@ -202,7 +201,7 @@ class TorchRunner:
             random=random_states.capture(),
         )
 
-    def restore(self, snapshot: Snapshot, state: Mapping[str, Any]) -> None:
+    def restore(self, snapshot: Snapshot, state: Mapping[str, object]) -> None:
         """Resume at a snapshot; `state` is its model state."""
         self.load_state_dict(state)
         self._passes.load_state_dict(snapshot.loader)
@@ -210,7 +209,7 @@ class TorchRunner:
 
     # -- helpers
 
-    def _require(self, loader: Any, method: str, what: str) -> None:
+    def _require(self, loader: object, method: str, what: str) -> None:
         if loader is None:
             raise ValueError(
                 f"`trainer.{method}()` has no {what}: return one from `data_creator`, or call "
@@ -220,20 +219,20 @@ class TorchRunner:
     def _timed(self, name: str, profile: bool) -> Any:
         return self._timers.record(name) if profile else nullcontext()
 
-    def _profiled(self, profile: bool) -> dict[str, Any]:
+    def _profiled(self, profile: bool) -> Metrics:
         return {"profile": self._timers.stats()} if profile else {}
 
-    def _with_progress(self, batches: Iterable[Any], total: int | None) -> Iterable[Any]:
+    def _with_progress(self, batches: Iterable[object], total: int | None) -> Iterable[object]:
         """Add a progress bar on rank 0 if the trainer asks for one."""
         if not self._options.use_tqdm or self._operator.world_rank != 0:
             return batches
         tqdm = load("tqdm", purpose="`use_tqdm=True`", install="tqdm").tqdm
-        bar: Iterable[Any] = tqdm(
+        bar: Iterable[object] = tqdm(
             batches, desc=f"epoch {self._epochs + 1}", total=total, unit="batch"
         )
         return bar
 
-    def _dataset_batches(self, share: DataIterator) -> Iterator[tuple[Any, ...]]:
+    def _dataset_batches(self, share: DataIterator) -> Iterator[tuple[object, ...]]:
         """Yield batches of a dataset as one tensor per column, float64 as the default dtype."""
         size = self._operator.config.get("batch_size", DATASET_BATCH)
         for columns in share.iter_torch_batches(batch_size=size, device=self._operator.device):
@@ -270,17 +269,17 @@ def enter_session(
     _thread = ThreadPoolExecutor(1, thread_name_prefix="syncline-sgd")
 
 
-def start_runner(plan: Plan, snapshot: Snapshot | None, state: Mapping[str, Any] | None) -> None:
+def start_runner(plan: Plan, snapshot: Snapshot | None, state: Mapping[str, object] | None) -> None:
     """Create the operator; restore the snapshot if given."""
     _in_thread(_make, plan, snapshot, state)
 
 
-def call_runner(method: str, *args: Any) -> Any:
+def call_runner(method: str, *args: object) -> Any:
     """Call a method of this process's runner."""
     return _in_thread(getattr(_runner, method), *args)
 
 
-def _make(plan: Plan, snapshot: Snapshot | None, state: Mapping[str, Any] | None) -> None:
+def _make(plan: Plan, snapshot: Snapshot | None, state: Mapping[str, object] | None) -> None:
     global _runner
     if get_session().gpu_ids:
         use_assigned_device()
@@ -289,6 +288,6 @@ def _make(plan: Plan, snapshot: Snapshot | None, state: Mapping[str, Any] | None
         _runner.restore(snapshot, state)
 
 
-def _in_thread(function: Callable[..., Any], *args: Any) -> Any:
+def _in_thread(function: Callable[..., object], *args: object) -> Any:
     assert _thread is not None, "enter_session must be called first"
     return _thread.submit(function, *args).result()

@@ -61,7 +61,7 @@ class OperatorSession(TrainSession):
     def get_preemption_info(self) -> PreemptionInfo | None:
         return None
 
-    def barrier(self, data: Any) -> Any:
+    def barrier(self, data: object) -> Any:
         _refuse("barrier")
 
 

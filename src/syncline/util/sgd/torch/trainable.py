@@ -8,12 +8,13 @@ from typing import Any, Protocol
 
 from syncline.tune.execution.placement_groups import Gang, PlacementGroupFactory
 from syncline.tune.trainable.trainable import Trainable
+from syncline.util.sgd.torch.value_types import Metrics
 from syncline.util.sgd.torch.workers import scaling_of
 
 FILE = "trainer.checkpoint"
 """Name of the trainer's file in a checkpoint."""
 
-TuneStep = Callable[..., dict[str, Any]]
+TuneStep = Callable[..., Metrics]
 
 
 class Trainer(Protocol):
@@ -55,7 +56,7 @@ class BaseTorchTrainable(Trainable):
         }
         self._trainer = self.trainer_cls(**arguments)
 
-    def step(self) -> dict[str, Any]:
+    def step(self) -> Metrics:
         """Run an epoch and a validation, or `override_tune_step`."""
         if self.override_tune_step is not None:
             return self.override_tune_step(self._trainer, {"iteration": self.training_iteration})
@@ -75,7 +76,7 @@ class BaseTorchTrainable(Trainable):
 
 
 def make_trainable(
-    trainer_cls: Callable[..., Trainer], arguments: Mapping[str, Any], step: TuneStep | None
+    trainer_cls: Callable[..., Trainer], arguments: Mapping[str, object], step: TuneStep | None
 ) -> type[BaseTorchTrainable]:
     """Return a class of trials that train with `trainer_cls(**arguments)`.
 

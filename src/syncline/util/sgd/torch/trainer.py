@@ -19,6 +19,7 @@ from syncline.util.sgd.torch.constants import NCCL_TIMEOUT_S, VALID_SCHEDULER_ST
 from syncline.util.sgd.torch.results import reduced
 from syncline.util.sgd.torch.runner import Plan, Snapshot
 from syncline.util.sgd.torch.training_operator import OperatorOptions, TrainingOperator
+from syncline.util.sgd.torch.value_types import Creator, Metrics, StateDict
 from syncline.util.sgd.torch.workers import (
     LocalWorkers,
     RemoteWorkers,
@@ -69,14 +70,14 @@ class TorchTrainer:
         self,
         *,
         training_operator_cls: type[TrainingOperator] | None = None,
-        model_creator: Callable[..., Any] | None = None,
-        data_creator: Callable[..., Any] | None = None,
-        optimizer_creator: Callable[..., Any] | None = None,
-        loss_creator: Callable[..., Any] | None = None,
-        scheduler_creator: Callable[..., Any] | None = None,
+        model_creator: Creator | None = None,
+        data_creator: Creator | None = None,
+        optimizer_creator: Creator | None = None,
+        loss_creator: Creator | None = None,
+        scheduler_creator: Creator | None = None,
         serialize_data_creation: bool = False,
-        initialization_hook: Callable[[], Any] | None = None,
-        config: Mapping[str, Any] | None = None,
+        initialization_hook: Callable[[], object] | None = None,
+        config: Mapping[str, object] | None = None,
         num_workers: int = 1,
         num_cpus_per_worker: float = 1,
         use_gpu: bool | str = "auto",
@@ -151,8 +152,8 @@ class TorchTrainer:
         profile: bool = False,
         reduce_results: bool = True,
         max_retries: int = 3,
-        info: Mapping[str, Any] | None = None,
-        dataset: Any = None,
+        info: Mapping[str, object] | None = None,
+        dataset: object = None,
     ) -> Any:
         """Train one epoch on every worker.
 
@@ -185,7 +186,7 @@ class TorchTrainer:
         keeps = max_retries > 0 and isinstance(self._workers, RemoteWorkers)
         values = dict(info or {})
 
-        def epoch() -> list[tuple[dict[str, Any], Snapshot | None]]:
+        def epoch() -> list[tuple[Metrics, Snapshot | None]]:
             try:
                 if dataset is None:
                     return self._workers.run("train_epoch", num_steps, profile, values, keeps)
@@ -207,7 +208,7 @@ class TorchTrainer:
         num_steps: int | None = None,
         profile: bool = False,
         reduce_results: bool = True,
-        info: Mapping[str, Any] | None = None,
+        info: Mapping[str, object] | None = None,
     ) -> Any:
         """Validate on the registered validation loader, from its start; arguments as in `train`.
 
@@ -246,14 +247,14 @@ class TorchTrainer:
             models = [deepcopy(model).cpu() for model in models]
         return models[0] if len(models) == 1 else models
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return a copy of epoch, models, optimizers, schedulers and operator state, on the CPU."""
         state = self._run_with_retries(
             RETRIES, "state_dict", lambda: self._workers.run_first("state_dict")
         )
         return deepcopy(state)
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], blocking: bool = True) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, object], blocking: bool = True) -> None:
         """Load the result of `state_dict` into all workers, independent of their number.
 
         Always waits, so `blocking` has no effect.
@@ -271,11 +272,11 @@ class TorchTrainer:
 
     # -- workers
 
-    def apply_all_workers(self, fn: Callable[[], Any]) -> list[Any]:
+    def apply_all_workers(self, fn: Callable[[], object]) -> list[Any]:
         """Call `fn()` on every worker; return the results by rank."""
         return self._once("apply", fn)
 
-    def apply_all_operators(self, fn: Callable[[TrainingOperator], Any]) -> list[Any]:
+    def apply_all_operators(self, fn: Callable[[TrainingOperator], object]) -> list[Any]:
         """Call `fn(operator)` on every worker; return the results by rank."""
         return self._once("apply_to_operator", fn)
 
@@ -307,7 +308,7 @@ class TorchTrainer:
         cls,
         *,
         override_tune_step: Callable[[TorchTrainer, dict[str, Any]], dict[str, Any]] | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> type[Any]:
         """Return a class for `tune.run` and `Tuner` whose trials train with these arguments.
 
@@ -322,7 +323,7 @@ class TorchTrainer:
 
     # -- inside
 
-    def _once(self, method: str, *args: Any) -> list[Any]:
+    def _once(self, method: str, *args: object) -> list[Any]:
         """Run a method that may change the workers and must not be repeated."""
         results: list[Any] = self._run_with_retries(
             0, f"`{method}`", lambda: self._workers.run(method, *args)
@@ -331,7 +332,7 @@ class TorchTrainer:
         return results
 
     def _run_with_retries(
-        self, max_retries: int, what: str, work: Callable[[], Any], *, keeps: bool = False
+        self, max_retries: int, what: str, work: Callable[[], object], *, keeps: bool = False
     ) -> Any:
         """Call `work()` on running workers, and repeat it from the snapshots when a worker dies.
 
@@ -388,7 +389,7 @@ def _stop_workers(workers: Workers) -> None:
 
 
 def _operator_cls(
-    given: Any, creators: Mapping[str, Any], serialize_data_creation: bool
+    given: object, creators: Mapping[str, Any], serialize_data_creation: bool
 ) -> type[TrainingOperator]:
     if given is None:
         if creators["model_creator"] is None or creators["optimizer_creator"] is None:
@@ -423,5 +424,5 @@ def _runs_here(num_workers: int, use_local: bool) -> bool:
     return is_inline or (use_local and num_workers == 1)
 
 
-def _result(results: Sequence[dict[str, Any]], reduce_results: bool) -> Any:
+def _result(results: Sequence[Metrics], reduce_results: bool) -> Any:
     return reduced(results) if reduce_results else list(results)

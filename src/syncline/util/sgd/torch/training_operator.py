@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,7 @@ from syncline.util.sgd.torch.constants import (
     SCHEDULER_STEP_BATCH,
     SCHEDULER_STEP_EPOCH,
 )
+from syncline.util.sgd.torch.value_types import Batch, Creator, Info, Metrics, StateDict
 from syncline.util.sgd.utils import NUM_SAMPLES, AverageMeterCollection
 
 
@@ -64,7 +65,7 @@ class TrainingOperator:
     train_loader: Any = None
     validation_loader: Any = None
 
-    def __init__(self, config: Mapping[str, Any], options: OperatorOptions) -> None:
+    def __init__(self, config: Mapping[str, object], options: OperatorOptions) -> None:
         session = get_session("TrainingOperator")
         self._config = dict(config)
         self._options = options
@@ -99,11 +100,11 @@ class TrainingOperator:
         self,
         *,
         models: nn.Module | Sequence[nn.Module],
-        optimizers: Any,
-        criterion: Any = None,
-        schedulers: Any = None,
-        ddp_args: Mapping[str, Any] | None = None,
-        apex_args: Mapping[str, Any] | None = None,
+        optimizers: object,
+        criterion: object = None,
+        schedulers: object = None,
+        ddp_args: Mapping[str, object] | None = None,
+        apex_args: Mapping[str, object] | None = None,
     ) -> Any:
         """Move models to the worker's device, make them parallel, and add all to checkpoints.
 
@@ -149,7 +150,9 @@ class TrainingOperator:
         registered += [] if schedulers is None else [schedulers]
         return tuple(registered)
 
-    def register_data(self, *, train_loader: Any = None, validation_loader: Any = None) -> None:
+    def register_data(
+        self, *, train_loader: object = None, validation_loader: object = None
+    ) -> None:
         """Register the loaders. A `DataLoader` is sharded; other iterables are used unchanged."""
         self.train_loader = self._prepared(train_loader)
         self.validation_loader = self._prepared(validation_loader)
@@ -157,11 +160,11 @@ class TrainingOperator:
     def register_creators(
         self,
         *,
-        model_creator: Callable[..., Any],
-        optimizer_creator: Callable[..., Any],
-        data_creator: Callable[..., Any] | None = None,
-        loss_creator: Callable[..., Any] | None = None,
-        scheduler_creator: Callable[..., Any] | None = None,
+        model_creator: Creator,
+        optimizer_creator: Creator,
+        data_creator: Creator | None = None,
+        loss_creator: Creator | None = None,
+        scheduler_creator: Creator | None = None,
         serialize_data_creation: bool = False,
     ) -> None:
         """Call the creators and register their results.
@@ -199,11 +202,11 @@ class TrainingOperator:
     @classmethod
     def from_creators(
         cls,
-        model_creator: Callable[..., Any],
-        optimizer_creator: Callable[..., Any],
-        data_creator: Callable[..., Any] | None = None,
-        loss_creator: Callable[..., Any] | None = None,
-        scheduler_creator: Callable[..., Any] | None = None,
+        model_creator: Creator,
+        optimizer_creator: Creator,
+        data_creator: Creator | None = None,
+        loss_creator: Creator | None = None,
+        scheduler_creator: Creator | None = None,
         serialize_data_creation: bool = False,
     ) -> type[CreatorOperator]:
         """Return an operator class whose `setup` passes these functions to `register_creators`.
@@ -232,7 +235,7 @@ class TrainingOperator:
 
     # -- training
 
-    def train_epoch(self, iterator: Iterable[Any], info: dict[str, Any]) -> dict[str, Any]:
+    def train_epoch(self, iterator: Iterable[Batch], info: Info) -> Metrics:
         """Train on every batch of `iterator`.
 
         Args:
@@ -264,7 +267,7 @@ class TrainingOperator:
             self._step_schedulers()
         return meters.summary()
 
-    def train_batch(self, batch: Any, batch_info: dict[str, Any]) -> dict[str, Any]:
+    def train_batch(self, batch: Batch, batch_info: Info) -> Metrics:
         """Train one step on one batch, `(feature, ..., target)`.
 
         Args:
@@ -284,7 +287,7 @@ class TrainingOperator:
         self.scaler.update()
         return {"train_loss": loss.item(), NUM_SAMPLES: target.size(0)}
 
-    def validate(self, val_iterator: Iterable[Any], info: dict[str, Any]) -> dict[str, Any]:
+    def validate(self, val_iterator: Iterable[Batch], info: Info) -> Metrics:
         """Evaluate every batch of `val_iterator`; return a summary as in `train_epoch`."""
         meters = AverageMeterCollection()
         for model in self.models:
@@ -295,7 +298,7 @@ class TrainingOperator:
                 meters.update(metrics, n=metrics.pop(NUM_SAMPLES, 1))
         return meters.summary()
 
-    def validate_batch(self, batch: Any, batch_info: dict[str, Any]) -> dict[str, Any]:
+    def validate_batch(self, batch: Batch, batch_info: Info) -> Metrics:
         """Evaluate one batch, `(feature, ..., target)`.
 
         Returns:
@@ -315,11 +318,11 @@ class TrainingOperator:
 
     # -- checkpoints
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return additional state for checkpoints, with tensors on the CPU; rank 0's is saved."""
         return {}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Load the result of `state_dict`, on every rank."""
 
     # -- properties
@@ -393,13 +396,13 @@ class TrainingOperator:
 
     # -- inside
 
-    def _prepared(self, loader: Any) -> Any:
+    def _prepared(self, loader: object) -> Any:
         if not isinstance(loader, DataLoader):
             return loader
         share = self._options.add_dist_sampler and self.should_wrap_dataloader(loader)
         return prepare_data_loader(loader, add_dist_sampler=share)
 
-    def _unpacked(self, batch: Any, method: str) -> tuple[list[Any], torch.Tensor]:
+    def _unpacked(self, batch: object, method: str) -> tuple[list[Any], torch.Tensor]:
         """Return features and target on the device."""
         if self.model is None or self.criterion is None:
             raise RuntimeError(
@@ -432,11 +435,11 @@ class CreatorOperator(TrainingOperator):
         self.register_creators(**self.arguments)
 
 
-def _listed(given: Any) -> list[Any]:
+def _listed(given: object) -> list[Any]:
     return [] if given is None else list(given) if isinstance(given, (list, tuple)) else [given]
 
 
-def _only(items: Sequence[Any]) -> Any:
+def _only(items: Sequence[object]) -> Any:
     return items[0] if len(items) == 1 else None
 
 

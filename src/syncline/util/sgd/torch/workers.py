@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from syncline.core import api
-from syncline.core.refs import ObjectRef
+from syncline.core.refs import AnyRef, ObjectRef
 from syncline.exceptions import RayError, RayTaskError
 from syncline.train.backend import Worker
 from syncline.train.config import DataConfig, ScalingConfig
@@ -63,15 +63,15 @@ class Workers(ABC):
         """True if there are workers."""
 
     @abstractmethod
-    def run(self, method: str, *args: Any) -> list[Any]:
+    def run(self, method: str, *args: object) -> list[Any]:
         """Call a method of every runner; return the results by rank."""
 
     @abstractmethod
-    def run_with_shards(self, method: str, *args: Any, dataset: Any) -> list[Any]:
+    def run_with_shards(self, method: str, *args: object, dataset: object) -> list[Any]:
         """Call a method of every runner with the rank's shard of a dataset as last argument."""
 
     @abstractmethod
-    def run_first(self, method: str, *args: Any) -> Any:
+    def run_first(self, method: str, *args: object) -> Any:
         """Call a method of rank 0's runner only."""
 
     @abstractmethod
@@ -109,13 +109,13 @@ class LocalWorkers(Workers):
     def is_running(self) -> bool:
         return self._runner is not None
 
-    def run(self, method: str, *args: Any) -> list[Any]:
+    def run(self, method: str, *args: object) -> list[Any]:
         return [self.run_first(method, *args)]
 
-    def run_with_shards(self, method: str, *args: Any, dataset: Any) -> list[Any]:
+    def run_with_shards(self, method: str, *args: object, dataset: object) -> list[Any]:
         return self.run(method, *args, whole({"train": dataset})["train"])
 
-    def run_first(self, method: str, *args: Any) -> Any:
+    def run_first(self, method: str, *args: object) -> Any:
         with inside(self._session):
             return getattr(self.runner, method)(*args)
 
@@ -170,10 +170,10 @@ class RemoteWorkers(Workers):
     def is_running(self) -> bool:
         return self._group is not None
 
-    def run(self, method: str, *args: Any) -> list[Any]:
+    def run(self, method: str, *args: object) -> list[Any]:
         return self._results(self._running.execute_async(call_runner, method, *args))
 
-    def run_with_shards(self, method: str, *args: Any, dataset: Any) -> list[Any]:
+    def run_with_shards(self, method: str, *args: object, dataset: object) -> list[Any]:
         shares = Datasets({"train": dataset}, DataConfig()).shares(self._running.workers)
         return self._results(
             [
@@ -182,7 +182,7 @@ class RemoteWorkers(Workers):
             ]
         )
 
-    def run_first(self, method: str, *args: Any) -> Any:
+    def run_first(self, method: str, *args: object) -> Any:
         return self._results([self._running.execute_single_async(0, call_runner, method, *args)])[0]
 
     def kill(self) -> None:
@@ -211,7 +211,7 @@ class RemoteWorkers(Workers):
             worker.rank, enter_session, worker, len(group), self._scaling.use_gpu, gpus
         )
 
-    def _results(self, refs: Sequence[ObjectRef[Any]]) -> list[Any]:
+    def _results(self, refs: Sequence[AnyRef]) -> list[Any]:
         try:
             results, errors = settled(refs)
         except BaseException:  # an interrupt leaves the workers in the middle of a call
@@ -228,7 +228,7 @@ class RemoteWorkers(Workers):
         return [results[rank] for rank in range(len(refs))]
 
 
-def settled(refs: Sequence[ObjectRef[Any]]) -> tuple[dict[int, Any], dict[int, BaseException]]:
+def settled(refs: Sequence[AnyRef]) -> tuple[dict[int, Any], dict[int, BaseException]]:
     """Return results and errors by rank, in the order of their arrival.
 
     After an error, ranks without news for `DEATH_NOTICE_S` are in neither. When a rank dies, the
@@ -277,7 +277,7 @@ def scaling_of(
     num_workers: int = 1,
     num_cpus_per_worker: float = 1,
     use_gpu: bool | str = "auto",
-    **_other: Any,
+    **_other: object,
 ) -> ScalingConfig:
     """Return the resources of a trainer's workers. Raises ValueError for invalid arguments."""
     if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 1:
