@@ -70,10 +70,10 @@ class RunTarget:
 
 def start(
     proxy_location: str | ProxyLocation | None = None,
-    http_options: Mapping[str, Any] | HTTPOptions | None = None,
-    grpc_options: Mapping[str, Any] | gRPCOptions | None = None,
+    http_options: Mapping[str, object] | HTTPOptions | None = None,
+    grpc_options: Mapping[str, object] | gRPCOptions | None = None,
     logging_config: GivenLogging = None,
-    tracing_config: Mapping[str, Any] | TracingConfig | None = None,
+    tracing_config: Mapping[str, object] | TracingConfig | None = None,
     controller_options: GivenController = None,
     **unknown: object,
 ) -> None:

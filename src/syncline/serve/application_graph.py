@@ -40,9 +40,9 @@ def build_application(
     external_scaler_enabled: bool = False,
     autoscaling_policy: AutoscalingPolicy | None = None,
     overrides: Mapping[str, Mapping[str, Any]] | None = None,
-    runtime_env: Mapping[str, Any] | None = None,
+    runtime_env: Mapping[str, object] | None = None,
     import_path: str | None = None,
-    args: Mapping[str, Any] | None = None,
+    args: Mapping[str, object] | None = None,
 ) -> ApplicationTarget:
     """Return the target of an application.
 
@@ -95,7 +95,7 @@ class _Graph:
         app_name: str,
         logging_config: LoggingConfig | None,
         overrides: Mapping[str, Mapping[str, Any]],
-        runtime_env: Mapping[str, Any],
+        runtime_env: Mapping[str, object],
     ) -> None:
         self._app_name = app_name
         self._logging_config = logging_config
@@ -215,7 +215,7 @@ def _replaced(replacement: Callable[[Application], Any]) -> Iterator[None]:
         replace_applications.reset(token)
 
 
-def _parameter_names(cls: Callable[..., Any]) -> list[str]:
+def _parameter_names(cls: Callable[..., object]) -> list[str]:
     try:
         return list(inspect.signature(cls).parameters)
     except (TypeError, ValueError):  # a class of a C extension
@@ -314,7 +314,7 @@ def _named_policy(scaling: AutoscalingConfig) -> AutoscalingConfig:
     return replace(scaling, policy=replace(scaling.policy, policy_function=path))
 
 
-def _import_path(value: Any) -> str:
+def _import_path(value: object) -> str:
     if isinstance(value, str):
         return value
     named = value if hasattr(value, "__qualname__") else type(value)

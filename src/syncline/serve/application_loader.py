@@ -47,7 +47,7 @@ def build_from_schema(
     return replace(target, deployments=tuple(scaled))
 
 
-def load_application(import_path: str, args: Mapping[str, Any] | None = None) -> Application:
+def load_application(import_path: str, args: Mapping[str, object] | None = None) -> Application:
     """Return the application at "module:name", or call a function there with `args` to build it.
 
     A function takes one parameter: a dict, or the pydantic model of its annotation. Raises
@@ -65,7 +65,7 @@ def load_application(import_path: str, args: Mapping[str, Any] | None = None) ->
             f"`import_path={import_path!r}`: module {error.name!r} not found. Run the command in "
             "the directory of the module, or set its directory as `working_dir`."
         ) from None
-    value: Any = module
+    value: object = module
     for part in name.split("."):
         if not hasattr(value, part):
             raise AttributeError(
@@ -84,7 +84,7 @@ def _split(import_path: str) -> tuple[str, str]:
     return module, name
 
 
-def _built(import_path: str, value: Any, args: Mapping[str, Any]) -> Application:
+def _built(import_path: str, value: object, args: Mapping[str, object]) -> Application:
     if isinstance(value, Application):
         if args:
             raise ValueError(
@@ -111,7 +111,7 @@ def _built(import_path: str, value: Any, args: Mapping[str, Any]) -> Application
     return app
 
 
-def _argument(import_path: str, builder: Callable[..., Any], args: Mapping[str, Any]) -> Any:
+def _argument(import_path: str, builder: Callable[..., object], args: Mapping[str, object]) -> Any:
     """Return the argument of a builder function."""
     parameters = list(inspect.signature(builder, eval_str=True).parameters.values())
     if len(parameters) != 1:

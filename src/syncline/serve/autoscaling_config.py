@@ -118,9 +118,9 @@ class AutoscalingContext:
 class AutoscalingPolicy:
     """A function that computes the number of replicas."""
 
-    policy_function: str | Callable[..., Any] = DEFAULT_POLICY
+    policy_function: str | Callable[..., object] = DEFAULT_POLICY
     """`f(AutoscalingContext) -> (replicas, state)`, or its import path "module:name"."""
-    policy_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    policy_kwargs: Mapping[str, object] = field(default_factory=dict)
     """Other keyword arguments of the function."""
 
     def __post_init__(self) -> None:
@@ -143,7 +143,7 @@ class AutoscalingPolicy:
     def load(self) -> Callable[..., Any]:
         """Return the function; raise ImportError or AttributeError for a wrong import path."""
         if isinstance(self.policy_function, str):
-            function: Callable[..., Any] = check.imported(self.policy_function)
+            function: Callable[..., object] = check.imported(self.policy_function)
             return function
         return self.policy_function
 

@@ -93,7 +93,7 @@ class _Options:
     """The options of a decorated function, which setters may change at run time."""
 
     def __init__(
-        self, max_batch_size: Any, wait: Any, max_concurrent_batches: Any, size_fn: Any
+        self, max_batch_size: object, wait: object, max_concurrent_batches: object, size_fn: object
     ) -> None:
         self.max_batch_size = _whole("max_batch_size", max_batch_size)
         self.wait = _checked_wait(wait)
@@ -111,7 +111,7 @@ class _Options:
         return AdaptiveWait() if self.wait == "auto" else FixedWait(self.wait)
 
 
-def warn_of_batches(instance: Any, max_ongoing_requests: int) -> None:
+def warn_of_batches(instance: object, max_ongoing_requests: int) -> None:
     """Log a warning for batches of a replica that can never be full."""
     for name in dir(type(instance)):
         method = inspect.getattr_static(type(instance), name)
@@ -130,7 +130,7 @@ def warn_of_batches(instance: Any, max_ongoing_requests: int) -> None:
             )
 
 
-def statistics_of(instance: Any) -> dict[str, BatchQueueStatistics]:
+def statistics_of(instance: object) -> dict[str, BatchQueueStatistics]:
     """Return the counts of the queues of an instance, by name of the method."""
     return {
         value.name: value.queue.statistics()
@@ -152,7 +152,7 @@ def _decorated(function: F, options: _Options) -> F:
     if is_stream:
 
         @functools.wraps(function)
-        async def wrapper(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
+        async def wrapper(*args: object, **kwargs: object) -> AsyncGenerator[Any, None]:
             instance, args = owner.split(args)
             collector = _collector(owner, instance, name, function, options)
             stream = collector.submit_stream(args, kwargs)
@@ -165,7 +165,7 @@ def _decorated(function: F, options: _Options) -> F:
     else:
 
         @functools.wraps(function)
-        async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        async def wrapper(*args: object, **kwargs: object) -> Any:
             instance, args = owner.split(args)
             collector = _collector(owner, instance, name, function, options)
             return await collector.submit(args, kwargs)
@@ -199,7 +199,7 @@ class _Owner:
         self._is_method = bool(outer) and not outer.endswith("<locals>")
         self.collector: _Collector | None = None
 
-    def split(self, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+    def split(self, args: tuple[object, ...]) -> tuple[Any, tuple[Any, ...]]:
         """Return the instance, or None, and the arguments after it."""
         if self._is_method and args and hasattr(type(args[0]), self._name):
             return args[0], args[1:]
@@ -213,7 +213,7 @@ class _Owner:
 
 
 def _collector(
-    owner: _Owner, instance: Any, name: str, function: Callable[..., Any], options: _Options
+    owner: _Owner, instance: object, name: str, function: Callable[..., object], options: _Options
 ) -> _Collector:
     """Return the collector of an instance (None: of the function) on the running loop."""
     loop = asyncio.get_running_loop()
@@ -250,7 +250,7 @@ class _Item:
         """True while the caller waits."""
         return self.future is not None and not self.future.done()
 
-    def give(self, result: Any) -> None:
+    def give(self, result: object) -> None:
         """Deliver the result to the caller."""
         if self.future is not None and not self.future.done():
             self.future.set_result(result)
@@ -283,7 +283,7 @@ class _StreamItem(_Item):
         """True while the caller waits for more."""
         return not self._is_ended
 
-    def give(self, result: Any) -> None:
+    def give(self, result: object) -> None:
         """Deliver an item to the caller."""
         self._put(result, None)
 
@@ -297,7 +297,7 @@ class _StreamItem(_Item):
         self._put(_END, None)
         self._is_ended = True
 
-    def _put(self, item: Any, error: BaseException | None) -> None:
+    def _put(self, item: object, error: BaseException | None) -> None:
         if not self._is_ended:
             self._ready.append((item, error))
             if self.future is not None and not self.future.done():
@@ -343,10 +343,10 @@ class _Collector:
         self._is_planned = False
         self._timer: asyncio.TimerHandle | None = None
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _nothing, ()  # a copied instance creates its own collector
 
-    async def submit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    async def submit(self, args: tuple[object, ...], kwargs: dict[str, Any]) -> Any:
         """Queue a call and return its result."""
         item = _Item(args, kwargs, request_context.get(), self.loop.create_future())
         self._add(item)
@@ -357,7 +357,7 @@ class _Collector:
             self.abandon(item)
             raise
 
-    def submit_stream(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _StreamItem:
+    def submit_stream(self, args: tuple[object, ...], kwargs: dict[str, Any]) -> _StreamItem:
         """Queue a call of an async generator."""
         item = _StreamItem(args, kwargs, request_context.get(), self.loop)
         self._add(item)
@@ -453,7 +453,9 @@ class _Collector:
             if isinstance(error, asyncio.CancelledError):
                 raise
 
-    async def _run_stream(self, batch: Sequence[_Item], results: AsyncGenerator[Any, None]) -> None:
+    async def _run_stream(
+        self, batch: Sequence[_Item], results: AsyncGenerator[object, None]
+    ) -> None:
         try:
             async for step in results:
                 checked = _checked(step, len(batch), self.name)
@@ -497,7 +499,7 @@ def _as_lists(batch: Sequence[_Item]) -> tuple[list[list[Any]], dict[str, list[A
     return args, kwargs
 
 
-def _checked(results: Any, count: int, name: str) -> Sequence[Any]:
+def _checked(results: Any, count: int, name: str) -> Sequence[object]:
     if isinstance(results, (str, bytes, Mapping, set, frozenset)) or not (
         hasattr(results, "__len__") and hasattr(results, "__iter__")
     ):
@@ -513,7 +515,7 @@ def _checked(results: Any, count: int, name: str) -> Sequence[Any]:
     return results  # type: ignore[no-any-return]
 
 
-def _is_end(result: Any) -> bool:
+def _is_end(result: object) -> bool:
     ends = (StopIteration, StopAsyncIteration)
     return result in ends if isinstance(result, type) else isinstance(result, ends)
 
@@ -544,7 +546,7 @@ def _copied(error: BaseException) -> BaseException:
 # -- checks
 
 
-def _whole(name: str, value: Any) -> int:
+def _whole(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value != int(value):
         raise TypeError(f"`{name}` got {value!r}: give a whole number")
     if value < 1:
@@ -552,7 +554,7 @@ def _whole(name: str, value: Any) -> int:
     return int(value)
 
 
-def _checked_wait(value: Any) -> Any:
+def _checked_wait(value: object) -> Any:
     if value == "auto":
         return value
     if isinstance(value, bool) or not isinstance(value, (int, float)):

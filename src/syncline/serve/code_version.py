@@ -15,7 +15,6 @@ import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any
 
 from cloudpickle import cloudpickle
 
@@ -27,7 +26,7 @@ _REFERENCES = {"GET", "BINGET", "LONG_BINGET"}
 _WITHOUT_EFFECT = {"PROTO", "FRAME", "STOP"}
 
 
-def code_version(func_or_class: Callable[..., Any], *pickles: bytes) -> str:
+def code_version(func_or_class: Callable[..., object], *pickles: bytes) -> str:
     """Return the digest of a class or function and of pickles.
 
     The pickles are those of the class or function, its arguments, and its deployment actors.
@@ -96,7 +95,7 @@ def _digest(*parts: object) -> bytes:
     return digest.digest()
 
 
-def _source_files(func_or_class: Callable[..., Any]) -> set[Path]:
+def _source_files(func_or_class: Callable[..., object]) -> set[Path]:
     """Return the files of all user modules that the module of `func_or_class` uses."""
     files = set()
     seen = set()

@@ -95,9 +95,9 @@ class BackpressureConfig:
 class RequestRouterConfig:
     """The class that chooses a replica for each request, and its options."""
 
-    request_router_class: str | Callable[..., Any] = DEFAULT_REQUEST_ROUTER
+    request_router_class: str | Callable[..., object] = DEFAULT_REQUEST_ROUTER
     """A subclass of `RequestRouter`, or its import path."""
-    request_router_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    request_router_kwargs: Mapping[str, object] = field(default_factory=dict)
     """Keyword arguments of its `initialize_state`."""
     request_routing_stats_period_s: float = 10.0
     """Seconds between calls of `record_routing_stats` of a replica."""
@@ -152,11 +152,11 @@ class DeploymentActorConfig:
 
     In a target of the controller: the pickled tuple (class, init_args, init_kwargs).
     """
-    init_args: tuple[Any, ...] = ()
+    init_args: tuple[object, ...] = ()
     """Positional arguments of its constructor."""
-    init_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    init_kwargs: Mapping[str, object] = field(default_factory=dict)
     """Keyword arguments of its constructor."""
-    actor_options: Mapping[str, Any] = field(default_factory=dict)
+    actor_options: Mapping[str, object] = field(default_factory=dict)
     """Options of the actor, such as `num_cpus`."""
 
     def __post_init__(self) -> None:
@@ -406,7 +406,7 @@ _OPTION_CLASSES: dict[str, type] = {
     "request_router_config": RequestRouterConfig,
     "gang_scheduling_config": GangSchedulingConfig,
 }
-_DEFAULTS: dict[str, Callable[[], Any]] = {
+_DEFAULTS: dict[str, Callable[[], object]] = {
     "backpressure_config": BackpressureConfig,
     "request_router_config": RequestRouterConfig,
 }

@@ -170,7 +170,7 @@ class ServeApplicationSchema(Schema):
     """Path of its HTTP requests; None: no HTTP."""
     args: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the building function."""
-    runtime_env: Mapping[str, Any] = field(default_factory=dict)
+    runtime_env: Mapping[str, object] = field(default_factory=dict)
     """Default environment of all replicas."""
     deployments: tuple[DeploymentSchema, ...] = ()
     """Options that replace those in the code."""
@@ -274,7 +274,7 @@ def _parts(cls: type[S], value: object, name: str) -> tuple[S, ...]:
     return tuple(cls.from_dict(item, f"{name}[{i}]") for i, item in enumerate(value))
 
 
-def _optional(cls: type[Any], value: object, name: str) -> Any:
+def _optional(cls: type[object], value: object, name: str) -> Any:
     return None if value is None else check.options(cls, value, name)
 
 

@@ -31,7 +31,7 @@ class Deployment:
     _func_or_class: FunctionOrClass
     _name: str
     _config: DeploymentConfig
-    _init_args: tuple[Any, ...]
+    _init_args: tuple[object, ...]
     _init_kwargs: dict[str, Any]
 
     @property
@@ -94,7 +94,7 @@ class Deployment:
         func_or_class: FunctionOrClass | None = None,
         *,
         name: str | None = None,
-        **options: Any,
+        **options: object,
     ) -> Deployment:
         """Return a copy with other options; those not given stay as they are.
 
@@ -110,7 +110,7 @@ class Deployment:
             changed._config = self._config.with_options("Deployment.options", options)
         return changed
 
-    def bind(self, *args: Any, **kwargs: Any) -> Application:
+    def bind(self, *args: object, **kwargs: object) -> Application:
         """Return an `Application` of this deployment and the arguments of its constructor.
 
         Applications among the arguments, also in lists, tuples and dicts, become
@@ -123,7 +123,7 @@ class Deployment:
         bound._init_kwargs = kwargs
         return Application(bound)
 
-    def _check_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def _check_arguments(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         if not inspect.isclass(self._func_or_class):
             if args or kwargs:
                 raise ValueError(
@@ -174,7 +174,7 @@ class Application:
         return super().__reduce_ex__(protocol)
 
 
-replace_applications: ContextVar[Callable[[Application], tuple[Any, ...]] | None] = ContextVar(
+replace_applications: ContextVar[Callable[[Application], tuple[object, ...]] | None] = ContextVar(
     "replace_applications", default=None
 )
 """Function whose result is pickled instead of an application; None: itself."""
@@ -184,10 +184,10 @@ replace_applications: ContextVar[Callable[[Application], tuple[Any, ...]] | None
 def deployment(_func_or_class: FunctionOrClass, /) -> Deployment: ...
 @overload
 def deployment(
-    *, name: str | None = None, **options: Any
+    *, name: str | None = None, **options: object
 ) -> Callable[[FunctionOrClass], Deployment]: ...
 def deployment(
-    _func_or_class: FunctionOrClass | None = None, /, *, name: str | None = None, **options: Any
+    _func_or_class: FunctionOrClass | None = None, /, *, name: str | None = None, **options: object
 ) -> Deployment | Callable[[FunctionOrClass], Deployment]:
     """Turn a class or function into a deployment; a decorator with or without options.
 

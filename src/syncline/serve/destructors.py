@@ -13,7 +13,7 @@ _DEL = "__del__"
 _ORIGINAL = "_syncline_async_del"
 
 
-async def destroy(instance: Any, *, is_final: bool) -> None:
+async def destroy(instance: object, *, is_final: bool) -> None:
     """Run an async `__del__`; with `is_final`, also a sync one, which Python will not run again.
 
     Raises the error of `__del__`.
@@ -39,11 +39,11 @@ def _replace_async(cls: type) -> None:
         return
 
 
-def _do_nothing(instance: Any) -> None:
+def _do_nothing(instance: object) -> None:
     """Replace an async `__del__`; do nothing."""
 
 
-def _skip(cls: type, instance: Any, destructor: Any) -> None:
+def _skip(cls: type, instance: object, destructor: Any) -> None:
     def delete_others(other: Any) -> None:
         if other is not instance:
             destructor(other)

@@ -13,8 +13,6 @@ RayServeException
 
 from __future__ import annotations
 
-from typing import Any
-
 from syncline.exceptions import TaskCancelledError
 from syncline.serve.wire.routes import DeploymentId
 
@@ -118,7 +116,7 @@ class gRPCStatusError(RayServeException):
     """User code raised an exception after it set a status code on the gRPC context."""
 
     def __init__(
-        self, original_exception: BaseException, code: Any = None, details: str | None = None
+        self, original_exception: BaseException, code: object = None, details: str | None = None
     ) -> None:
         """`code` is a `grpc.StatusCode`."""
         super().__init__(original_exception, code, details)

@@ -215,7 +215,7 @@ def _pairs(grpc_context: Any) -> Iterable[tuple[str, str | bytes]]:
     return pairs
 
 
-def _code_number(code: Any) -> int:
+def _code_number(code: object) -> int:
     """Return the number of a `grpc.StatusCode`, which this module does not import."""
     value = getattr(code, "value", code)
     number = value[0] if isinstance(value, tuple) else value

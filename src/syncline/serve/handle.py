@@ -121,7 +121,7 @@ class DeploymentHandle(Generic[T]):
         known = {name: value for name, value in options.items() if name in _OPTION_NAMES}
         return DeploymentHandle(self._id.name, self._id.app, replace(self._options, **known))
 
-    def remote(self, *args: Any, **kwargs: Any) -> Any:
+    def remote(self, *args: object, **kwargs: object) -> Any:
         """Call the deployment and return a `DeploymentResponse`, possibly before the call begins.
 
         With `stream=True` the result is a `DeploymentResponseGenerator`. Responses and object
@@ -137,7 +137,9 @@ class DeploymentHandle(Generic[T]):
             return DeploymentResponseGenerator(call)
         return DeploymentResponse(call)
 
-    def broadcast(self, method_name: str, *args: Any, **kwargs: Any) -> DeploymentBroadcastResponse:
+    def broadcast(
+        self, method_name: str, *args: object, **kwargs: object
+    ) -> DeploymentBroadcastResponse:
         """Call a method on all replicas that are currently running.
 
         The response raises DeploymentUnavailableError if no replica is running.
@@ -172,7 +174,7 @@ class DeploymentHandle(Generic[T]):
         return listing
 
     def choose_replica(
-        self, *_args: Any, **_kwargs: Any
+        self, *_args: object, **_kwargs: object
     ) -> AbstractAsyncContextManager[ReplicaSelection]:
         """Choose a replica for a later `dispatch`, in an `async with` statement."""
         return self._choose_replica()
@@ -191,7 +193,7 @@ class DeploymentHandle(Generic[T]):
         listing.value()  # raises its error
         yield ReplicaSelection(handle=self, replica_id=chosen)
 
-    def dispatch(self, selection: ReplicaSelection, *args: Any, **kwargs: Any) -> Any:
+    def dispatch(self, selection: ReplicaSelection, *args: object, **kwargs: object) -> Any:
         """Call the replica that `choose_replica` chose; like `remote`.
 
         Raises ValueError for a selection of another handle. The response raises
@@ -230,7 +232,7 @@ class DeploymentHandle(Generic[T]):
         self,
         link: Link,
         call: HandleCall,
-        args: tuple[Any, ...],
+        args: tuple[object, ...],
         kwargs: dict[str, Any],
         *,
         stream: bool,
@@ -262,7 +264,7 @@ class DeploymentHandle(Generic[T]):
         link: Link,
         call: HandleCall,
         stream: bool,
-        args: tuple[Any, ...],
+        args: tuple[object, ...],
         kwargs: dict[str, Any],
     ) -> None:
         context: RequestContext | None = call.context
@@ -335,10 +337,10 @@ class _Arguments:
         else:
             self._take(id(response), value, None)
 
-    def _take_on_link(self, key: int, value: Any, error: BaseException | None) -> None:
+    def _take_on_link(self, key: int, value: object, error: BaseException | None) -> None:
         self._link.run(partial(self._take, key, value, error))
 
-    def _take(self, key: int, value: Any, error: BaseException | None) -> None:
+    def _take(self, key: int, value: object, error: BaseException | None) -> None:
         call = self._call
         if call.is_done:  # cancelled, or an earlier argument failed
             return

@@ -30,7 +30,7 @@ class IngressError(RayServeException, TypeError, ValueError):
     """`@serve.ingress` was used wrongly."""
 
 
-def ingress(app: Any = None) -> Callable[[C], C]:
+def ingress(app: object = None) -> Callable[[C], C]:
     """Let an ASGI application handle the HTTP requests of the decorated class.
 
     Args:
@@ -56,7 +56,7 @@ def ingress(app: Any = None) -> Callable[[C], C]:
     return decorate
 
 
-def _decorated(cls: C, app: Any) -> C:
+def _decorated(cls: C, app: object) -> C:
     name = getattr(cls, "__name__", repr(cls))
     if not inspect.isclass(cls):
         raise IngressError(
@@ -81,7 +81,7 @@ def _decorated(cls: C, app: Any) -> C:
     return cls
 
 
-async def _build_application(self: Any) -> Any:
+async def _build_application(self: object) -> Any:
     """Return the application of the class, with its methods bound to this instance."""
     app = inspect.getattr_static(type(self), _APP)
     app = app.__func__ if isinstance(app, staticmethod) else app
@@ -104,7 +104,7 @@ async def _build_application(self: Any) -> Any:
     return routes.bound_application(app, self)
 
 
-def _is_builder(app: Any) -> bool:
+def _is_builder(app: object) -> bool:
     """Return True for a function that an ASGI server cannot call."""
     if not inspect.isfunction(app):
         return False
@@ -123,7 +123,7 @@ def _register_reducers() -> None:
         copyreg.pickle(included, _reduce_included_router)
 
 
-def _reduce_state(state: Any) -> tuple[Any, ...]:
+def _reduce_state(state: object) -> tuple[Any, ...]:
     return type(state), (vars(state)["_state"],)
 
 

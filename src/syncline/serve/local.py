@@ -10,7 +10,7 @@ import importlib
 import threading
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from syncline.serve.controller.messages import ApplicationTarget
 from syncline.serve.routing.link import Link
@@ -41,7 +41,7 @@ class _LocalServe:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.apps: dict[str, LocalApplication] = {}
 
-    def run(self, make: Callable[[asyncio.AbstractEventLoop], Coroutine[Any, Any, T]]) -> T:
+    def run(self, make: Callable[[asyncio.AbstractEventLoop], Coroutine[object, object, T]]) -> T:
         """Run a coroutine on the loop and wait for its result."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from syncline.core import serialization
 from syncline.core.api import get_actor
@@ -182,7 +182,7 @@ class LocalReplica:
     def _make_call(self, caller: Caller, call_id: int, payload: bytes) -> HandleCall:
         return HandleCall(caller, call_id, payload, self._user)
 
-    async def _in_context(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _in_context(self, work: Coroutine[object, object, T]) -> T:
         """Run a coroutine with the variables of the user's code."""
         task: asyncio.Task[T] = self.context.copy().run(self._loop.create_task, work)
         return await task

@@ -76,7 +76,7 @@ class ModelCache:
     """The loaded models of one function, or of one instance of its class."""
 
     def __init__(
-        self, load: Callable[[str], Awaitable[Any]], limit: int, loop: asyncio.AbstractEventLoop
+        self, load: Callable[[str], Awaitable[object]], limit: int, loop: asyncio.AbstractEventLoop
     ) -> None:
         """`limit` -1: unlimited."""
         self.loop = loop
@@ -155,7 +155,7 @@ def _decorated(function: F, *, limit: int) -> F:
     place = _Place()
 
     @functools.wraps(function)
-    async def wrapper(*args: Any, **kwargs: Any) -> Any:
+    async def wrapper(*args: object, **kwargs: object) -> Any:
         instance = args[0] if parameters == 2 and args else None
         model_id = _model_id(function.__name__, args[parameters - 1 :], kwargs)
         cache = _cache(function, place, instance, limit)
@@ -188,7 +188,7 @@ def _cache(function: Callable[..., Any], place: _Place, instance: Any, limit: in
     return cache
 
 
-def _model_id(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+def _model_id(name: str, args: tuple[object, ...], kwargs: dict[str, Any]) -> str:
     given = [*args, *kwargs.values()]
     if len(given) != 1:
         raise TypeError(f"`{name}` takes one model id, but got {len(given)} arguments")

@@ -196,7 +196,7 @@ def imported(path: str) -> Any:
     module, separator, name = path.partition(":")
     if not separator:
         module, _, name = path.rpartition(".")
-    value: Any = import_module(module)
+    value: object = import_module(module)
     for part in name.split("."):
         value = getattr(value, part)
     return value

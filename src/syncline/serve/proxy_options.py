@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any
 
 from syncline.records import dataclass
 from syncline.serve import option_values as check
@@ -57,7 +56,7 @@ class HTTPOptions:
     """Older place of `proxy_location` of `start`."""
     root_url: str = ""
     """Accepted as in Ray, without effect."""
-    middlewares: Sequence[Any] = ()
+    middlewares: Sequence[object] = ()
     """Not supported: use middlewares of the ingress application."""
     num_cpus: float = 0
     """Not supported: proxies reserve no CPU."""
@@ -163,7 +162,7 @@ class gRPCOptions:
 class ControllerOptions:
     """Options of the process of the controller."""
 
-    runtime_env: Mapping[str, Any] | None = None
+    runtime_env: Mapping[str, object] | None = None
     """`{"env_vars": {...}}`: environment variables of the process; no other fields."""
 
     def __post_init__(self) -> None:

@@ -97,7 +97,7 @@ class PendingRequest:
         *,
         created_at: float | None = None,
         routing_context: RequestRoutingContext | None = None,
-        load: Callable[[], tuple[Sequence[Any], Mapping[str, Any]]] | None = None,
+        load: Callable[[], tuple[Sequence[object], Mapping[str, object]]] | None = None,
     ) -> None:
         """`load` returns the arguments when they are needed, instead of `args` and `kwargs`."""
         self._arguments = None if load is not None else (args or (), kwargs or {})
@@ -117,7 +117,7 @@ class PendingRequest:
         """Keyword arguments of a handle's call, unpickled on first use; empty for others."""
         return dict(self._loaded()[1])
 
-    def _loaded(self) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    def _loaded(self) -> tuple[Sequence[object], Mapping[str, object]]:
         if self._arguments is None:
             assert self._load is not None
             self._arguments = self._load()
@@ -200,7 +200,7 @@ class RequestRouter:
         self._replicas_list: list[RunningReplica] = []
         self._replica_queue_len_cache = ReplicaQueueLengthCache(self._replicas)
 
-    def initialize_state(self, **kwargs: Any) -> None:
+    def initialize_state(self, **kwargs: object) -> None:
         """Take `RequestRouterConfig.request_router_kwargs`; called once, after the constructor."""
 
     async def choose_replicas(

@@ -162,7 +162,7 @@ class Tracing:
         )
         return span, self._carrier(span)
 
-    def _carrier(self, span: Any) -> Carrier:
+    def _carrier(self, span: object) -> Carrier:
         carrier: Carrier = {}
         self._propagator.inject(carrier, self._api.set_span_in_context(span))
         return carrier
@@ -248,7 +248,7 @@ def with_carrier(headers: Headers, carrier: Carrier) -> Headers:
     ]
 
 
-def _processors(path: str, base: type[Any]) -> list[Any]:
+def _processors(path: str, base: type[object]) -> list[Any]:
     try:
         function = imported(path)
     except (ImportError, AttributeError) as error:

@@ -166,7 +166,7 @@ class ApplicationState:
     def _apply_policy(
         self,
         desired: Mapping[DeploymentId, float],
-        states: Mapping[DeploymentId, Mapping[str, Any]],
+        states: Mapping[DeploymentId, Mapping[str, object]],
         ids: Mapping[DeploymentId, list[str]],
     ) -> None:
         for deployment in self.deployments.values():

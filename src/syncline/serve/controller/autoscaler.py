@@ -87,7 +87,7 @@ class Autoscaler:
         """Number of replicas of the last decision."""
         self._load = LoadWindow(config.look_back_period_s, now)
         self._queued = LoadWindow(config.look_back_period_s, now)
-        self._policy_state: Mapping[str, Any] = {}
+        self._policy_state: Mapping[str, object] = {}
         self._stats: dict[str, Mapping[str, float]] = {}
         self._last_up: float | None = None
         self._last_down: float | None = None
@@ -187,7 +187,7 @@ class Autoscaler:
         return self._decide(now, up, down, len(replicas))
 
     def decide_by(
-        self, now: float, desired: float, state: Mapping[str, Any] | None, running: int
+        self, now: float, desired: float, state: Mapping[str, object] | None, running: int
     ) -> Decision | None:
         """Return the change that follows from the result of a custom policy."""
         if state is not None:

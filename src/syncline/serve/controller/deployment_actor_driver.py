@@ -47,7 +47,7 @@ DeploymentActorEvent = (
 )
 
 
-def create_actor(name: str, packed: bytes, options: Mapping[str, Any]) -> tuple[str, bool]:
+def create_actor(name: str, packed: bytes, options: Mapping[str, object]) -> tuple[str, bool]:
     """Create an actor and wait for its constructor. Runs as a task.
 
     Args:

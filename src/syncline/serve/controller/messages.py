@@ -140,7 +140,7 @@ class RoutingStats(Message):
     """Result of the user's `record_routing_stats`, published to all callers."""
 
     replica_id: str
-    stats: Mapping[str, Any]
+    stats: Mapping[str, object]
 
 
 class Drained(Message):

@@ -207,7 +207,7 @@ class _Pickler(pickle.Pickler):
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
         self.blobs: dict[str, bytes] = {}
 
-    def persistent_id(self, obj: Any) -> str | None:
+    def persistent_id(self, obj: object) -> str | None:
         """Return the name of large bytes."""
         if type(obj) is not bytes or len(obj) < LARGE_BYTES:
             return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 from syncline.serve.controller.autoscaler import Policy
 from syncline.serve.controller.deadlines import Deadlines
@@ -88,7 +88,7 @@ class Step:
         app: str | None = None,
         replica_id: str | None = None,
         level: Literal["debug", "info", "warning", "error"] = "info",
-        **data: Any,
+        **data: object,
     ) -> None:
         """Add a `RecordEvent`."""
         self.emit(

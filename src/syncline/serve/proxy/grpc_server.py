@@ -179,10 +179,10 @@ class GrpcServer:
     def _handler(self, method: ServiceMethod) -> Any:
         """Return grpcio's handler; without serializers, messages are bytes."""
 
-        async def answer(request: Any, context: Any) -> bytes:
+        async def answer(request: object, context: object) -> bytes:
             return await self._answer(method, request, context)
 
-        async def stream(request: Any, context: Any) -> AsyncIterator[bytes]:
+        async def stream(request: object, context: object) -> AsyncIterator[bytes]:
             async for message in self._stream(method, request, context):
                 yield message
 
@@ -195,18 +195,18 @@ class GrpcServer:
             return kinds.unary_stream_rpc_method_handler(stream)
         return kinds.unary_unary_rpc_method_handler(answer)
 
-    def _enable_reflection(self, server: Any) -> None:
+    def _enable_reflection(self, server: object) -> None:
         reflection = _load("grpc_reflection.v1alpha.reflection")
         services = sorted({method.service for method in self._methods.values()})
         reflection.enable_server_reflection([*services, reflection.SERVICE_NAME], server)
 
-    async def _healthz(self, request: bytes, context: Any) -> bytes:
+    async def _healthz(self, request: bytes, context: object) -> bytes:
         problem = self._problem()
         if problem is not None:
             self._set_status(context, GrpcStatus(int(Code.UNAVAILABLE), problem))
         return _texts_message([problem or "success"])
 
-    async def _list_applications(self, request: bytes, context: Any) -> bytes:
+    async def _list_applications(self, request: bytes, context: object) -> bytes:
         problem = self._problem()
         if problem is not None:
             self._set_status(context, GrpcStatus(int(Code.UNAVAILABLE), problem))
@@ -219,7 +219,7 @@ class GrpcServer:
 
     # -- calls
 
-    async def _answer(self, method: ServiceMethod, request: Any, context: Any) -> bytes:
+    async def _answer(self, method: ServiceMethod, request: object, context: Any) -> bytes:
         call = self._start(method, request, context)
         if call is None:
             return b""
@@ -231,7 +231,7 @@ class GrpcServer:
             return message
 
     async def _stream(
-        self, method: ServiceMethod, request: Any, context: Any
+        self, method: ServiceMethod, request: object, context: Any
     ) -> AsyncIterator[bytes]:
         call = self._start(method, request, context)
         if call is None:

@@ -61,13 +61,13 @@ class _Recorder:
     def __init__(self) -> None:
         self.handlers: dict[str, Any] = {}
 
-    def add_generic_rpc_handlers(self, generic_handlers: Iterable[Any]) -> None:
+    def add_generic_rpc_handlers(self, generic_handlers: Iterable[object]) -> None:
         """Record the handlers of generated code without registered methods (grpcio < 1.65)."""
         for generic in generic_handlers:
             self.handlers |= getattr(generic, "_method_handlers", {})
 
     def add_registered_method_handlers(
-        self, service_name: str, method_handlers: Mapping[str, Any]
+        self, service_name: str, method_handlers: Mapping[str, object]
     ) -> None:
         """Record the handlers of a service."""
         for name, handler in method_handlers.items():
@@ -81,7 +81,7 @@ class _AnyServicer:
         return lambda *_: None
 
 
-def _methods_of(source: str, add_to_server: Any) -> dict[str, ServiceMethod]:
+def _methods_of(source: str, add_to_server: object) -> dict[str, ServiceMethod]:
     if not callable(add_to_server):
         raise TypeError(f"`grpc_servicer_functions` has {source!r}, which is not a function")
     recorder = _Recorder()
@@ -103,7 +103,7 @@ def _methods_of(source: str, add_to_server: Any) -> dict[str, ServiceMethod]:
     }
 
 
-def _reference(path: str, deserializer: Any) -> bytes:
+def _reference(path: str, deserializer: object) -> bytes:
     try:
         return pickle.dumps(bytes if deserializer is None else deserializer)
     except Exception as error:  # pickle raises several classes

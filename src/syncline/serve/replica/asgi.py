@@ -76,7 +76,7 @@ class AsgiApplication:
         self._answers.put_nowait(None)
 
 
-async def build_application(instance: Any) -> AsgiApplication | None:
+async def build_application(instance: object) -> AsgiApplication | None:
     """Return the application of an ingress after its startup; None for a plain deployment.
 
     Raises the errors of the function that builds it, and of its startup.

@@ -17,7 +17,7 @@ from fastapi.routing import APIRoute, APIWebSocketRoute
 from syncline.serve.exceptions import RayServeException
 
 
-def bound_application(app: Any, instance: Any) -> Any:
+def bound_application(app: object, instance: object) -> Any:
     """Return `app` with its routes bound to `instance`, if it is FastAPI's; else as it is.
 
     An APIRouter becomes a FastAPI application. Routes that are methods of other classes are
@@ -51,7 +51,7 @@ def _routers(router: APIRouter, seen: set[int]) -> Iterator[APIRouter]:
             yield from _routers(included, seen)
 
 
-def _bound(route: Any, instance: Any) -> Any:
+def _bound(route: object, instance: object) -> Any:
     """Return the route for the instance; None if it belongs to another class."""
     if not isinstance(route, (APIRoute, APIWebSocketRoute)):
         return route

@@ -69,7 +69,7 @@ class GrpcCall(MethodCall):
         message, self._message = self._message, b""
         if self._head.streams_request:
             self._client_gone = asyncio.Event()
-            argument: Any = gRPCInputStream(
+            argument: object = gRPCInputStream(
                 self._messages(deserialize), cancel_event=self._client_gone
             )
             self.send(Kind.WINDOW, encode_window(WINDOW_BYTES))
@@ -80,7 +80,7 @@ class GrpcCall(MethodCall):
             return args, {CONTEXT_PARAMETER: self._context}
         return args, {}
 
-    async def _messages(self, deserialize: Callable[[bytes], Any]) -> AsyncIterator[Any]:
+    async def _messages(self, deserialize: Callable[[bytes], object]) -> AsyncIterator[object]:
         while True:
             while (data := self.take_body()) is None:
                 await self.wait()
@@ -90,11 +90,11 @@ class GrpcCall(MethodCall):
 
     # -- the answer
 
-    def pack_result(self, result: Any) -> Parts:
+    def pack_result(self, result: object) -> Parts:
         """Return the status and the message."""
         return encode_status(self._context._status(), self._serialized(result))
 
-    def pack_item(self, item: Any) -> Parts:
+    def pack_item(self, item: object) -> Parts:
         """Return a message of a stream."""
         return (self._serialized(item),)
 
@@ -111,7 +111,7 @@ class GrpcCall(MethodCall):
                 super().send(Kind.START, *encode_status(status))
         super().send(kind, *parts)
 
-    def _serialized(self, message: Any) -> bytes:
+    def _serialized(self, message: object) -> bytes:
         serialize = getattr(message, "SerializeToString", None)
         if serialize is None:
             raise TypeError(
@@ -128,7 +128,7 @@ class GrpcCall(MethodCall):
             "a message, or declare the reply as a stream"
         )
 
-    def no_stream(self, method: Method, result: Any) -> TypeError:
+    def no_stream(self, method: Method, result: object) -> TypeError:
         """Name the difference to the service."""
         return TypeError(
             f"{method.label} returned a {type(result).__name__}, but the reply of "
@@ -178,14 +178,14 @@ def _code(error: BaseException) -> Code:
 
 
 @cache
-def _deserializer(pickled: bytes) -> Callable[[bytes], Any]:
+def _deserializer(pickled: bytes) -> Callable[[bytes], object]:
     """Return the function of generated code; there is one for each method of the services."""
-    function: Callable[[bytes], Any] = pickle.loads(pickled)
+    function: Callable[[bytes], object] = pickle.loads(pickled)
     return function
 
 
 @cache
-def _takes_context(function: Callable[..., Any]) -> bool:
+def _takes_context(function: Callable[..., object]) -> bool:
     """Return True if a method of the ingress has the parameter `grpc_context`."""
     try:
         return CONTEXT_PARAMETER in inspect.signature(function).parameters

@@ -48,11 +48,11 @@ class MethodCall(OngoingCall):
         """True if the caller expects the items of a generator."""
 
     @abstractmethod
-    def pack_result(self, result: Any) -> Parts:
+    def pack_result(self, result: object) -> Parts:
         """Return the payload of a VALUE frame."""
 
     @abstractmethod
-    def pack_item(self, item: Any) -> Parts:
+    def pack_item(self, item: object) -> Parts:
         """Return the payload of a CHUNK frame; also called in the threads of sync generators."""
 
     def pack_end(self) -> Parts:
@@ -64,7 +64,7 @@ class MethodCall(OngoingCall):
         """Return the error of a generator that was called without `streams`."""
 
     @abstractmethod
-    def no_stream(self, method: Method, result: Any) -> TypeError:
+    def no_stream(self, method: Method, result: object) -> TypeError:
         """Return the error of a method that returned a single result although `streams` is True."""
 
     # -- the call
@@ -92,7 +92,7 @@ class MethodCall(OngoingCall):
         if not self.dispatcher.admission.ongoing:
             self.dispatcher.spinner.start()
 
-    async def _in_thread(self, function: Callable[[], Any]) -> Any:
+    async def _in_thread(self, function: Callable[[], object]) -> Any:
         self.hold()
         return await self.dispatcher.threads.submit(function, self.release)
 
@@ -115,14 +115,14 @@ class MethodCall(OngoingCall):
             raise self.no_stream(method, items)
         self.answer(Kind.END, *self.pack_end())
 
-    async def _send_async_items(self, items: AsyncGenerator[Any, None]) -> None:
+    async def _send_async_items(self, items: AsyncGenerator[object, None]) -> None:
         try:
             async for item in items:
                 await self._send_item(self.pack_item(item))
         finally:
             await items.aclose()
 
-    async def _send_sync_items(self, items: Generator[Any, None, None]) -> None:
+    async def _send_sync_items(self, items: Generator[object, None, None]) -> None:
         buffer = _ItemBuffer(self._wake, self.pack_item)
         self.hold()
         end = self.dispatcher.threads.submit(partial(buffer.fill, items), self.release)
@@ -189,7 +189,7 @@ class HandleCall(MethodCall):
         args, kwargs = unpack_value(payload)
         return args, kwargs
 
-    def pack_result(self, result: Any) -> Parts:
+    def pack_result(self, result: object) -> Parts:
         """Pickle a result."""
         assert self._method is not None
         parts = pack_value(result, what=f"result of {self._method.label}", may_share=True)
@@ -197,7 +197,7 @@ class HandleCall(MethodCall):
             self.caller.own_file(parts[0].disown())
         return parts
 
-    def pack_item(self, item: Any) -> Parts:
+    def pack_item(self, item: object) -> Parts:
         """Pickle an item."""
         return pack_value(item, what="item")
 
@@ -207,7 +207,7 @@ class HandleCall(MethodCall):
             f"{method.label} is a generator: call it with `handle.options(stream=True)`"
         )
 
-    def no_stream(self, method: Method, result: Any) -> TypeError:
+    def no_stream(self, method: Method, result: object) -> TypeError:
         """Name the option that is wrong."""
         return TypeError(
             f"{method.label} was called with `stream=True`, but returned a "
@@ -242,7 +242,7 @@ class _ItemBuffer:
         self._is_awake = False  # True from a wake-up until the loop has taken all items
         self._changed = threading.Condition()
 
-    def fill(self, items: Generator[Any, None, None]) -> None:
+    def fill(self, items: Generator[object, None, None]) -> None:
         """Run the generator, on its thread; return early after `close`."""
         try:
             for item in items:

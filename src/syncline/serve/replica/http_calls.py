@@ -197,7 +197,7 @@ class HttpCall(OngoingCall):
         if response.background is not None:
             await response.background()
 
-    async def respond_result(self, result: Any) -> None:
+    async def respond_result(self, result: object) -> None:
         """Send the result of a plain deployment; raises TypeError or ValueError without a form."""
         if isinstance(result, Response):
             await self.respond_with(result)

@@ -176,7 +176,7 @@ def _checked_name(name: bytes) -> bytes:
 # -- results of plain deployments
 
 
-def encode_result(value: Any) -> tuple[bytes, bytes]:
+def encode_result(value: object) -> tuple[bytes, bytes]:
     """Return content type and body of a handler's result that is not a Response.
 
     Raises TypeError or ValueError for a value that has no form as JSON.
@@ -205,7 +205,7 @@ def _json_encoder() -> Callable[[Any], bytes]:
     dumps = orjson.dumps
     options = orjson.OPT_PASSTHROUGH_DATACLASS
 
-    def encode(value: Any) -> bytes:
+    def encode(value: object) -> bytes:
         try:
             result: bytes = dumps(value, to_jsonable, options)
         except TypeError:  # also integers beyond 64 bits, keys other than strings, lone surrogates
@@ -215,7 +215,7 @@ def _json_encoder() -> Callable[[Any], bytes]:
     return encode
 
 
-def _plain_json(value: Any) -> bytes:
+def _plain_json(value: object) -> bytes:
     try:
         return _strict.encode(value).encode()
     except UnicodeEncodeError:  # lone surrogates
@@ -224,7 +224,7 @@ def _plain_json(value: Any) -> bytes:
         return _strict.encode(_strictly_json(value, 0)).encode()
 
 
-def _strictly_json(value: Any, depth: int) -> Any:
+def _strictly_json(value: object, depth: int) -> Any:
     """Return a copy that has only JSON's own types; NaN and infinity become null, as in orjson."""
     if depth > _MOST_LEVELS:
         raise ValueError("the result of the handler is nested too deeply, or contains itself")
@@ -239,7 +239,7 @@ def _strictly_json(value: Any, depth: int) -> Any:
     return _strictly_json(to_jsonable(value), depth + 1)
 
 
-def to_jsonable(value: Any) -> Any:
+def to_jsonable(value: object) -> Any:
     """Return a value that `json` can encode, or contains values to which this applies in turn.
 
     The rules are those of FastAPI's encoder, and NumPy's arrays and scalars as lists and numbers.
@@ -260,7 +260,7 @@ def to_jsonable(value: Any) -> Any:
     return _by_fastapi(value)
 
 
-def _by_fastapi(value: Any) -> Any:
+def _by_fastapi(value: object) -> Any:
     if hasattr(value, "__next__") or hasattr(value, "__anext__") or hasattr(value, "__await__"):
         raise TypeError(f"the result contains a {type(value).__name__}, which has no form as JSON")
     if find_spec("fastapi") is None:
@@ -274,7 +274,7 @@ def _by_fastapi(value: Any) -> Any:
         ) from error
 
 
-def _key(key: Any) -> Any:
+def _key(key: object) -> Any:
     if key is None or isinstance(key, (str, int, float, bool)):
         return key
     key = to_jsonable(key)
@@ -286,7 +286,7 @@ def _decimal(value: Decimal) -> int | float:
     return int(value) if isinstance(exponent, int) and exponent >= 0 else float(value)
 
 
-_CONVERSIONS: tuple[tuple[tuple[type, ...], Callable[[Any], Any]], ...] = (
+_CONVERSIONS: tuple[tuple[tuple[type, ...], Callable[[Any], object]], ...] = (
     ((tuple, set, frozenset, deque), list),
     ((datetime.datetime, datetime.date, datetime.time), lambda value: value.isoformat()),
     ((datetime.timedelta,), lambda value: value.total_seconds()),

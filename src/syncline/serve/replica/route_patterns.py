@@ -13,7 +13,7 @@ MOST_PATTERNS = 500
 """Number of patterns from which on requests are counted by application only."""
 
 
-def route_patterns(app: Any) -> tuple[str, ...]:
+def route_patterns(app: object) -> tuple[str, ...]:
     """Return the patterns in the order of the routes, such as "/users/{id}"; empty for too many."""
     patterns: dict[str, None] = {}
     for pattern in _patterns(getattr(app, "routes", ()), ""):

@@ -75,7 +75,7 @@ class HandlerThreads:
         self._wakes = False  # True while a call of `_deliver` is under way to the loop
 
     def submit(
-        self, function: Callable[[], Any], on_end: Callable[[], None] | None = None
+        self, function: Callable[[], object], on_end: Callable[[], None] | None = None
     ) -> asyncio.Future[Any]:
         """Run `function` in a thread, with a copy of the context, and return its future.
 

@@ -48,7 +48,7 @@ class Method:
 class UserCode:
     """The user's object. Methods are called on the loop's thread."""
 
-    def __init__(self, func_or_class: Any, deployment: str, threads: HandlerThreads) -> None:
+    def __init__(self, func_or_class: object, deployment: str, threads: HandlerThreads) -> None:
         self._definition = func_or_class
         self._deployment = deployment
         self._threads = threads
@@ -84,7 +84,7 @@ class UserCode:
 
     # -- hooks
 
-    async def reconfigure(self, user_config: Any, rank: int, *, is_first: bool = False) -> None:
+    async def reconfigure(self, user_config: object, rank: int, *, is_first: bool = False) -> None:
         """Pass `user_config` to the user's `reconfigure`.
 
         `user_config=None` is passed only to a method that takes a `rank`. Raises RayServeException
@@ -136,7 +136,7 @@ class UserCode:
     async def _hook(self, name: str) -> Any:
         return await self._run(getattr(self.instance, name)) if self.has_hook(name) else None
 
-    async def _run(self, function: Callable[[], Any], *, in_thread: bool = True) -> Any:
+    async def _run(self, function: Callable[[], object], *, in_thread: bool = True) -> Any:
         if in_thread and kind_of(function) is MethodKind.SYNC:
             result = await self._threads.submit(function)
         else:
@@ -171,7 +171,7 @@ class UserCode:
         return callable(found) or isinstance(found, (classmethod, staticmethod))
 
 
-def kind_of(function: Callable[..., Any]) -> MethodKind:
+def kind_of(function: Callable[..., object]) -> MethodKind:
     """Return how a function, method, partial or callable object runs."""
     while isinstance(function, functools.partial):
         function = function.func
@@ -186,14 +186,14 @@ def kind_of(function: Callable[..., Any]) -> MethodKind:
     return MethodKind.SYNC
 
 
-def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+def _parameters(function: Callable[..., object]) -> Mapping[str, inspect.Parameter]:
     try:
         return inspect.signature(function).parameters
     except (TypeError, ValueError):  # of an extension module
         return {}
 
 
-def _takes_argument(function: Callable[..., Any]) -> bool:
+def _takes_argument(function: Callable[..., object]) -> bool:
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):

@@ -109,7 +109,7 @@ def plain(name: str, stats: object) -> dict[str, Any] | None:
     return result
 
 
-def _number(value: Any) -> Any:
+def _number(value: object) -> Any:
     """Return the number in a NumPy scalar or a tensor of one element."""
     item = getattr(value, "item", None)
     if item is None:

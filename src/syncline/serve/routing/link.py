@@ -14,7 +14,7 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from syncline.records import dataclass
 from syncline.serve.exceptions import DeploymentUnavailableError
@@ -362,7 +362,7 @@ class Link(ABC):
             driver.close()
 
     @abstractmethod
-    def start_task(self, work: Coroutine[Any, Any, None]) -> Cancellable:
+    def start_task(self, work: Coroutine[object, object, None]) -> Cancellable:
         """Run a coroutine of a request router on an event loop."""
 
     # -- replicas
@@ -588,7 +588,7 @@ class LoopLink(Link):
     def _call_later(self, delay_s: float, action: Callable[[], None]) -> None:
         self.loop.call_later(delay_s, action)
 
-    def start_task(self, work: Coroutine[Any, Any, None]) -> Cancellable:
+    def start_task(self, work: Coroutine[object, object, None]) -> Cancellable:
         """Run a coroutine on the link's loop."""
         task = self.loop.create_task(work)
         self._tasks.add(task)

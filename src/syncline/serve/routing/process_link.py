@@ -9,7 +9,6 @@ import os
 import secrets
 import threading
 from functools import partial
-from typing import Any
 
 from syncline.core import engine as engines
 from syncline.core.api import ensure_engine, get
@@ -29,7 +28,7 @@ class _ProcessLink:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.link: Link | None = None
-        self.owner: tuple[int, Any] | None = None
+        self.owner: tuple[int, object] | None = None
         """Process and engine for which the link was made: a fork or a new engine needs another."""
 
 
@@ -86,7 +85,7 @@ def close_process_link() -> None:
         link.close(RayServeException("serve was shut down, or syncline was"))
 
 
-def _set(link: Link, owner: tuple[int, Any]) -> None:
+def _set(link: Link, owner: tuple[int, object]) -> None:
     shared_values.use(ensure_engine().shared_directory)
     _current.link, _current.owner = link, owner
 

@@ -51,7 +51,7 @@ class Cancellable(Protocol):
 class TaskStarter(Protocol):
     """The side of a link that a driver uses."""
 
-    def start_task(self, work: Coroutine[Any, Any, None]) -> Cancellable:
+    def start_task(self, work: Coroutine[object, object, None]) -> Cancellable:
         """Run a coroutine."""
 
     def run(self, action: Callable[[], object]) -> None:
@@ -270,11 +270,11 @@ def _name(config: RequestRouterConfig) -> str:
     return cls if isinstance(cls, str) else getattr(cls, "__qualname__", repr(cls))
 
 
-async def _awaited(value: Any) -> Any:
+async def _awaited(value: object) -> Any:
     return await value if inspect.isawaitable(value) else value
 
 
-def _ids(groups: Any) -> list[list[str]]:
+def _ids(groups: object) -> list[list[str]]:
     """Return the ids in the result of `choose_replicas`; raise TypeError for another type."""
     if groups is None:
         return []
@@ -329,7 +329,7 @@ def _pending_request(call: Call) -> PendingRequest:
     return PendingRequest(metadata=RequestMetadata(**facts))
 
 
-def _arguments(call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _arguments(call: Call) -> tuple[tuple[object, ...], dict[str, Any]]:
     if not call.parts:  # the call has ended
         return (), {}
     _, args, kwargs = unpack_call(b"".join(call.parts))

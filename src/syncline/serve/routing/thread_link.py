@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
 
 from syncline.core.embedded.interrupts import make_guard
 from syncline.core.embedded.reactor import Reactor
@@ -136,7 +135,7 @@ class ThreadLink(Link):
         self._shared.close()
         self._reactor.close()
 
-    def start_task(self, work: Coroutine[Any, Any, None]) -> Cancellable:
+    def start_task(self, work: Coroutine[object, object, None]) -> Cancellable:
         """Run a coroutine on the event loop of a thread, which starts with the first one."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from syncline.records import dataclass
 
@@ -42,7 +42,7 @@ class ReplicaRoute:
     address: Address
     ledger_path: str
     """File of the calls that have begun; readable on the same node."""
-    routing_stats: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    routing_stats: Mapping[str, object] = field(default_factory=dict, hash=False)
     """Last result of the user's `record_routing_stats`, for custom request routers."""
 
 
