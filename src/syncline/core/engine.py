@@ -306,7 +306,7 @@ class Engine(ABC):
     # -- objects
 
     @abstractmethod
-    def put(self, value: Any) -> AnyRef:
+    def put(self, value: object) -> AnyRef:
         """Store a copy of `value`."""
 
     @abstractmethod
@@ -506,7 +506,7 @@ class Engine(ABC):
         """Tell the program that this worker waits in the debugger (see `core.debugger`)."""
 
     def register_serializer(  # noqa: B027 (optional)
-        self, cls: type, serializer: Callable[[Any], Any], deserializer: Callable[[Any], Any]
+        self, cls: type, serializer: Callable[[Any], object], deserializer: Callable[[Any], object]
     ) -> None:
         """Use a serializer of the user, besides that of `pickling.serializers`."""
 

@@ -27,7 +27,7 @@ class Message:
 
     _names: ClassVar[frozenset[str]] = frozenset()
     _defaults: ClassVar[dict[str, Any]] = {}
-    _factories: ClassVar[dict[str, Callable[[], Any]]] = {}
+    _factories: ClassVar[dict[str, Callable[[], object]]] = {}
 
     def __init_subclass__(cls) -> None:
         names, cls._defaults, cls._factories = set(cls._names), {}, {}
@@ -47,7 +47,7 @@ class Message:
                 cls._defaults[name] = default
         cls._names = frozenset(names)
 
-    def __init__(self, **values: Any) -> None:
+    def __init__(self, **values: object) -> None:
         if values.keys() != self._names:
             values = self._complete(values)
         self.__dict__.update(values)

@@ -246,7 +246,7 @@ def _remade(cls: type[Metric], arguments: dict[str, Any], defaults: dict[str, st
     return metric.set_default_tags(defaults) if defaults else metric
 
 
-def _checked_name(name: Any) -> str:
+def _checked_name(name: object) -> str:
     if not isinstance(name, str):
         raise TypeError(f"the name of a metric is {name!r}: give a string")
     if not _NAME.fullmatch(name.replace("-", "_")):
@@ -257,7 +257,7 @@ def _checked_name(name: Any) -> str:
     return name.replace("-", "_")
 
 
-def _checked_tag_keys(keys: Any) -> tuple[str, ...]:
+def _checked_tag_keys(keys: object) -> tuple[str, ...]:
     if keys is None:
         return ()
     if isinstance(keys, str) or not isinstance(keys, Sequence):
@@ -272,7 +272,7 @@ def _checked_tag_keys(keys: Any) -> tuple[str, ...]:
     return tuple(keys)
 
 
-def _checked_bounds(name: str, bounds: Any) -> tuple[float, ...]:
+def _checked_bounds(name: str, bounds: object) -> tuple[float, ...]:
     if not isinstance(bounds, Sequence) or isinstance(bounds, str) or not bounds:
         raise ValueError(
             f"histogram {name!r} got the boundaries {bounds!r}: give a list of numbers, such as "
@@ -287,7 +287,7 @@ def _checked_bounds(name: str, bounds: Any) -> tuple[float, ...]:
     return numbers
 
 
-def _checked_number(name: str, value: Any) -> float:
+def _checked_number(name: str, value: object) -> float:
     if isinstance(value, str) or not hasattr(value, "__float__"):
         raise TypeError(f"metric {name!r} got {value!r}: give a number")
     return float(value)

@@ -42,6 +42,6 @@ def node_row(
     )
 
 
-def with_both_spellings(row: Mapping[str, Any]) -> NodeRow:
+def with_both_spellings(row: Mapping[str, object]) -> NodeRow:
     """Return the row with `alive` and `resources` in addition to `Alive` and `Resources`."""
     return {**row, "alive": row["Alive"], "resources": row["Resources"]}

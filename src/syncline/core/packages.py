@@ -76,7 +76,7 @@ def of_environment(environment: Mapping[str, Any]) -> Packages | None:
     return None
 
 
-def without_satisfied(environment: Mapping[str, Any]) -> Mapping[str, Any]:
+def without_satisfied(environment: Mapping[str, object]) -> Mapping[str, Any]:
     """Return the environment without its packages if this interpreter has them all."""
     packages = of_environment(environment)
     if packages is None or packages.missing():
@@ -112,7 +112,7 @@ def is_satisfied(line: str) -> bool:
     return requirement.url is None and _is_installed(requirement, requirements, frozenset())
 
 
-def _is_installed(requirement: Any, requirements: Any, seen: frozenset[str]) -> bool:
+def _is_installed(requirement: Any, requirements: object, seen: frozenset[str]) -> bool:
     try:
         found = metadata.distribution(requirement.name)
     except metadata.PackageNotFoundError:
@@ -147,7 +147,7 @@ def _requirements_module() -> Any:
     return None
 
 
-def _normal_dict(field: str, value: Mapping[Any, Any]) -> dict[str, object]:
+def _normal_dict(field: str, value: Mapping[Any, object]) -> dict[str, object]:
     known = _KEYS[field]
     unknown = [key for key in value if key not in known]
     if unknown or "packages" not in value:

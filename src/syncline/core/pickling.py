@@ -32,7 +32,7 @@ main_module: types.ModuleType | None = None
 arrive, so that other picklers and child processes find them by name. None in other processes.
 """
 
-serializers: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {}
+serializers: dict[type, tuple[Callable[[Any], object], Callable[[Any], object]]] = {}
 """Serializer and deserializer of the classes that `util.register_serializer` registered here."""
 
 Torch = Any
@@ -63,7 +63,7 @@ def note_ref(ref_id: int) -> None:
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships no type hints
     """cloudpickle's pickler; torch tensors take precedence."""
 
-    def reducer_override(self, obj: Any) -> object:
+    def reducer_override(self, obj: object) -> object:
         registered = serializers.get(type(obj)) if serializers else None
         if registered is not None:
             serialize, deserialize = registered
@@ -90,7 +90,7 @@ def _is_found_by_name(obj: type | types.FunctionType) -> bool:
     )
 
 
-def is_top_level_of_main(obj: Any) -> bool:
+def is_top_level_of_main(obj: object) -> bool:
     """Return True for a class or function at the top level of the user's script."""
     return (
         isinstance(obj, type | types.FunctionType)
@@ -99,7 +99,7 @@ def is_top_level_of_main(obj: Any) -> bool:
     )
 
 
-def _restore_in_main(obj: Any, reduced: tuple[Callable[[Any, Any], object], Any]) -> None:
+def _restore_in_main(obj: Any, reduced: tuple[Callable[[Any, Any], object], object]) -> None:
     """Set the state of a class or function of the user's script, and enter it in `__main__`."""
     set_state, state = reduced
     set_state(obj, state)

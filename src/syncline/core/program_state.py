@@ -167,7 +167,7 @@ def _apply(state: ProgramState, before: ProgramState | None) -> None:
 
 
 def _warning_filter(
-    action: str, message: Any, category: Any, module: Any, line: int
+    action: str, message: object, category: object, module: object, line: int
 ) -> WarningFilter:
     return WarningFilter(
         action=action,
@@ -389,7 +389,7 @@ def _pack(member: object) -> bytes:
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships no type hints
     """Pickles handlers with new locks, standard streams by name, and files by path."""
 
-    def reducer_override(self, obj: Any) -> object:
+    def reducer_override(self, obj: object) -> object:
         if isinstance(obj, _LOCKS):
             return type(obj), ()
         if isinstance(obj, logging.FileHandler):

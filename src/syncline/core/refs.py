@@ -113,7 +113,7 @@ class ObjectRef(Hold, Generic[T]):
     def _on_completed(self, callback: Callable[[Any], None]) -> None:
         """Call back once with the value or the error, on a thread that must not be blocked."""
 
-        def report(value: Any, error: BaseException | None) -> None:
+        def report(value: object, error: BaseException | None) -> None:
             callback(value if error is None else error)
 
         engine_of_refs().on_value(self, report)

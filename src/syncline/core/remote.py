@@ -463,10 +463,10 @@ class ActorHandle:
 @overload
 def remote(target: type, /) -> ActorClass: ...  # type: ignore[overload-overlap]
 @overload
-def remote(target: Callable[..., Any], /) -> RemoteFunction: ...
+def remote(target: Callable[..., object], /) -> RemoteFunction: ...
 @overload
 def remote(**options: object) -> Callable[[Any], Any]: ...
-def remote(*target: Any, **options: object) -> Any:
+def remote(*target: object, **options: object) -> Any:
     """Make a function a task, or a class an actor: `@remote`, `@remote(num_cpus=2)`, `remote(f)`.
 
     `TaskOptions` and `ActorOptions` in `syncline.core.options` describe the options. Raises

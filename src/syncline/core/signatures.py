@@ -11,12 +11,11 @@ import inspect
 import types
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import Any
 
 _DEFAULT = "=…"
 
 
-def parameter_list(function: Callable[..., Any], *, skip_first: bool = False) -> str | None:
+def parameter_list(function: Callable[..., object], *, skip_first: bool = False) -> str | None:
     """Return the parameters as text, or None if they are unknown, as of some functions in C.
 
     `skip_first` leaves out the first positional parameter, such as `self`.
@@ -104,7 +103,7 @@ class CallCheck:
         if text is not None:
             self._read(text.split(", ") if text else [])
 
-    def __call__(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def __call__(self, name: str, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         """Raise TypeError if a call of the function `name` with these arguments would fail."""
         if (not kwargs and self._least <= len(args) <= self._most) or self._text is None:
             return
@@ -139,7 +138,7 @@ class CallCheck:
             self._most = position
         self._least = float("inf") if self._required_keywords else len(self._required)
 
-    def _problem(self, given: int, kwargs: Mapping[str, Any]) -> str | None:
+    def _problem(self, given: int, kwargs: Mapping[str, object]) -> str | None:
         if given > self._most:
             return f"too many positional arguments ({given}, but at most {self._most:g})"
         for name in kwargs:

@@ -110,7 +110,7 @@ class ClusterEngine(Engine):
         return RayKeyValues()
 
     def register_serializer(
-        self, cls: type, serializer: Callable[[Any], Any], deserializer: Callable[[Any], Any]
+        self, cls: type, serializer: Callable[[Any], object], deserializer: Callable[[Any], object]
     ) -> None:
         ray_serialization.register_serializer(cls, serializer=serializer, deserializer=deserializer)
 
@@ -284,7 +284,7 @@ class ClusterEngine(Engine):
 
     # -- objects
 
-    def put(self, value: Any) -> AnyRef:
+    def put(self, value: object) -> AnyRef:
         self._connection.check()
         try:
             return ClusterRef(ray.put(value))

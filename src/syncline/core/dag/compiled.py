@@ -44,7 +44,7 @@ class CompiledDAG:
 
     def __init__(
         self,
-        run: Callable[..., Any],
+        run: Callable[..., object],
         graph_input: GraphInput,
         actor_ids: Sequence[int],
         *,

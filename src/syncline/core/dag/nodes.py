@@ -166,7 +166,7 @@ class DAGNode(NestedNode):
         """Execute this node alone; `results` has those of the nodes that it needs."""
         raise NotImplementedError
 
-    def _arguments(self, results: Results) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _arguments(self, results: Results) -> tuple[tuple[object, ...], dict[str, Any]]:
         """Return the arguments, with results in the place of nodes."""
 
         def result(node: NestedNode) -> object:

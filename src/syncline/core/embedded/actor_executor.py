@@ -69,7 +69,7 @@ class ActorExecutor:
         """True if calls need not pass through the main thread."""
         return bool(self._loops)
 
-    def construct(self, cls: type, positional: tuple[Any, ...], keyword: dict[str, Any]) -> None:
+    def construct(self, cls: type, positional: tuple[object, ...], keyword: dict[str, Any]) -> None:
         """Create the instance; raises the errors of the constructor.
 
         That of an async actor runs on the event loop of its calls, so that it may start coroutines.

@@ -95,7 +95,7 @@ CURRENT: ContextVar[CurrentTask] = ContextVar("syncline_current", default=_NO_TA
 
 
 def describe_current(
-    session: SessionInfo, current: CurrentTask, *, worker_id: str, environment: Mapping[str, Any]
+    session: SessionInfo, current: CurrentTask, *, worker_id: str, environment: Mapping[str, object]
 ) -> RuntimeInfo:
     """Return the facts of the running code's runtime context."""
     task_id, context = current
@@ -131,7 +131,7 @@ class EmbeddedEngine(Engine):
         session: SessionInfo,
         number: int,
         *,
-        environment: Mapping[str, Any],
+        environment: Mapping[str, object],
         end: Callable[[], None],
         abandon: Callable[[], None],
     ) -> None:
@@ -317,7 +317,7 @@ class EmbeddedEngine(Engine):
 
     # -- objects
 
-    def put(self, value: Any) -> AnyRef:
+    def put(self, value: object) -> AnyRef:
         id = self.new_id()
         self._connection.send(
             (m.PUT, id, make_value(serialization.pack(value), id, self._connection.allocate))
@@ -530,9 +530,9 @@ class EmbeddedEngine(Engine):
             self._connection.send((m.FUNCTION, known, data))
         return known
 
-    def _environment_text(self, own: Mapping[str, Any]) -> str:
+    def _environment_text(self, own: Mapping[str, object]) -> str:
         if not own:
-            merged: Mapping[str, Any] = self._environment
+            merged: Mapping[str, object] = self._environment
         elif settings.is_package_worker():  # only the program's interpreter knows its packages
             merged = runtime_env.merge(self._environment, own)
         else:

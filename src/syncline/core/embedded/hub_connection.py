@@ -270,7 +270,7 @@ class RemoteHubConnection(HubConnection):
         waiter = Waiter()
         answers: list[tuple[bool, Any]] = []
 
-        def answer(ok: bool, result: Any) -> None:
+        def answer(ok: bool, result: object) -> None:
             answers.append((ok, result))
             waiter.settle()
 

@@ -11,7 +11,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 from syncline.core import serialization
 from syncline.core.embedded import messages as m
@@ -356,7 +355,7 @@ def _failed(row: StateRow, failure: Failure) -> StateRow:
         return {**row, "state": "FAILED", "error_type": "TASK_EXECUTION_EXCEPTION"}
     error = serialization.unpack_error(failure.error)
     kind = next((name for cls, name in _ERROR_TYPES if isinstance(error, cls)), "TASK_FAILED")
-    text: Any = error.traceback_str if isinstance(error, RayTaskError) else str(error)
+    text: object = error.traceback_str if isinstance(error, RayTaskError) else str(error)
     return {**row, "state": "FAILED", "error_type": kind, "error_message": text}
 
 

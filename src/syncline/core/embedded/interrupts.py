@@ -63,7 +63,7 @@ class Interruptible:
             _state.shield._acquire_restore(self._held)
 
 
-def install(previous: Any = None) -> None:
+def install(previous: object = None) -> None:
     """Install the handler before the current one, or before `previous`.
 
     Does nothing outside the main thread.

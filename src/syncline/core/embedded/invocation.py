@@ -88,7 +88,7 @@ class ResultPacker:
     def pack(
         self,
         outcome: Outcome,
-        result: Any,
+        result: object,
         name: str,
         mode: int,
         count: int,
@@ -120,7 +120,7 @@ class ResultPacker:
                     self._connection.await_demand(ids[0], index + 2 - ahead)
             outcome.values.append(m.NONE_VALUE)
 
-    def _pack_dynamic(self, outcome: Outcome, result: Any, name: str, id: int) -> None:
+    def _pack_dynamic(self, outcome: Outcome, result: object, name: str, id: int) -> None:
         made: list[ObjectRef[object]] = []
         failure: Exception | None = None
         try:

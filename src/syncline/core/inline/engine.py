@@ -143,7 +143,7 @@ class InlineEngine(InlineEngineBase):
         self,
         call: Call,
         results: Results,
-        body: Callable[[], Any],
+        body: Callable[[], object],
         *,
         actor: InlineActor | None = None,
     ) -> None:
@@ -179,13 +179,13 @@ class InlineEngine(InlineEngineBase):
         threading.Thread(target=run_later, name=f"waits to run {call.name}", daemon=True).start()
 
     def _finish(
-        self, call: Call, results: Results, body: Callable[[], Any], actor: InlineActor | None
+        self, call: Call, results: Results, body: Callable[[], object], actor: InlineActor | None
     ) -> None:
         attempt(call, results, body)
         if actor is not None and actor.is_leaving:
             self._end_actor(actor, "ended by `exit_actor()`")
 
-    def _run_as_task(self, call: Call, group: Group, function: Callable[[], Any]) -> Any:
+    def _run_as_task(self, call: Call, group: Group, function: Callable[[], object]) -> Any:
         with ExitStack() as stack:
             with self._lock:
                 holding = self._scheduler.hold(dict(call.context.resources), group)
@@ -384,7 +384,7 @@ class InlineEngine(InlineEngineBase):
             raise NotRun(self._exit_process(actor, exit)) from None
         return self._collect(value, run, definition.options.num_returns)
 
-    def _run_as_actor(self, actor: InlineActor, call: Call, function: Callable[[], Any]) -> Any:
+    def _run_as_actor(self, actor: InlineActor, call: Call, function: Callable[[], object]) -> Any:
         with ExitStack() as stack:
             stack.enter_context(actor.lock)
             stack.callback(self._note_event, call, time.time())
@@ -563,7 +563,7 @@ class InlineEngine(InlineEngineBase):
 
     # -- objects
 
-    def put(self, value: Any) -> AnyRef:
+    def put(self, value: object) -> AnyRef:
         self._objects.apply_refcounts()
         packed = pack_value(value)
         id = self._objects.create()

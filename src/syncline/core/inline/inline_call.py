@@ -89,7 +89,7 @@ class Results:
 class InlineContext(TaskContext):
     """Context of a task or call, with its runtime environment."""
 
-    runtime_env: Mapping[str, Any] = field(default_factory=dict)
+    runtime_env: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

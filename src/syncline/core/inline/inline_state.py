@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 from syncline.core import serialization
 from syncline.core.embedded.messages import ERROR
@@ -68,7 +67,7 @@ def task_rows(
         }
 
 
-def process_rows(here: RuntimeInfo, node: Mapping[str, Any]) -> Iterator[StateRow]:
+def process_rows(here: RuntimeInfo, node: Mapping[str, object]) -> Iterator[StateRow]:
     """Yield the only process."""
     yield {
         "worker_id": here.worker_id,
@@ -80,7 +79,7 @@ def process_rows(here: RuntimeInfo, node: Mapping[str, Any]) -> Iterator[StateRo
     }
 
 
-def job_rows(here: RuntimeInfo, node: Mapping[str, Any]) -> Iterator[StateRow]:
+def job_rows(here: RuntimeInfo, node: Mapping[str, object]) -> Iterator[StateRow]:
     """Yield the program."""
     yield {
         "type": "DRIVER",
