@@ -219,7 +219,7 @@ def module_rows(series: Series, member: str = "0") -> list[ModuleRow]:
     ]
 
 
-def _rows(last: Mapping[str, Any], kind: str, value: str, learners: str) -> list[ModuleRow]:
+def _rows(last: Mapping[str, object], kind: str, value: str, learners: str) -> list[ModuleRow]:
     prefixes = tuple(f"env_runners/{kind}_{value}{plural}_mean/" for plural in ("s", ""))
     steps = f"env_runners/num_{kind}_steps_sampled_lifetime/"
     names = dict.fromkeys(
@@ -301,7 +301,7 @@ def runner_rows(run: Run) -> list[RunnerRow]:
     return found[:MAX_RUNNERS]
 
 
-def _runner_shares(samples: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def _runner_shares(samples: Sequence[Mapping[str, object]]) -> dict[str, float]:
     """Return the shares of time between the first and the last sample of the latest process."""
     attempt = samples[-1].get("attempt")
     own = [each for each in samples if each.get("attempt") == attempt]
@@ -321,7 +321,7 @@ def _runner_shares(samples: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 # -- episodes, videos, events
 
 
-def episodes(lines: Sequence[Mapping[str, Any]]) -> list[Episode]:
+def episodes(lines: Sequence[Mapping[str, object]]) -> list[Episode]:
     """Return the last episodes in the lines of `EPISODES_FILE`, the latest first."""
     found: list[Episode] = []
     for line in reversed(lines):
@@ -376,7 +376,7 @@ _EVENTS = {
 }
 
 
-def event_text(event: Mapping[str, Any]) -> tuple[str, str]:
+def event_text(event: Mapping[str, object]) -> tuple[str, str]:
     """Return name and details of an event as texts."""
     what = str(event.get("event"))
     rest = {key: value for key, value in event.items() if key not in ("time", "event")}
@@ -399,7 +399,7 @@ def event_text(event: Mapping[str, Any]) -> tuple[str, str]:
     )
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def _mapping(value: object) -> Mapping[str, object]:
     return value if isinstance(value, Mapping) else {}
 
 

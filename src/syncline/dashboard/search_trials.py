@@ -294,7 +294,7 @@ class _FloatLiteral(float):
         return f'float("{float(self)}")'
 
 
-def _python(value: Any) -> Any:
+def _python(value: object) -> Any:
     if isinstance(value, Mapping):
         return {key: _python(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -351,7 +351,7 @@ def _numbers(metrics: Record) -> dict[str, float]:
     return found
 
 
-def _count(value: Any) -> int | None:
+def _count(value: object) -> int | None:
     return (
         value
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
@@ -359,7 +359,7 @@ def _count(value: Any) -> int | None:
     )
 
 
-def _bounded(value: Any, depth: int, items: int = _ITEMS) -> Any:
+def _bounded(value: object, depth: int, items: int = _ITEMS) -> Any:
     """Return a JSON value of bounded size and depth."""
     if isinstance(value, str):
         return value if len(value) <= TEXT_CHARACTERS else value[:TEXT_CHARACTERS] + "…"
