@@ -120,7 +120,7 @@ def image(tag: str, png: bytes, width: int, height: int) -> bytes:
 
 
 def hyperparameters(
-    params: Mapping[str, Any], metrics: Iterable[str], *, failed: bool
+    params: Mapping[str, object], metrics: Iterable[str], *, failed: bool
 ) -> list[bytes]:
     """Return the three summaries that add a trial to TensorBoard's hyperparameter table.
 
@@ -162,7 +162,7 @@ def _session_end(failed: bool) -> bytes:
     )
 
 
-def _parameter(value: Any) -> tuple[int, bytes]:
+def _parameter(value: object) -> tuple[int, bytes]:
     """Return the type of a hyperparameter and its value as a `google.protobuf.Value`."""
     if isinstance(value, np.generic):
         value = value.item()

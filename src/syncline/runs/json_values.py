@@ -28,7 +28,7 @@ HIDDEN = "…"
 _MAX_DESCRIPTION_LENGTH = 500
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """Convert `value` to dictionaries, lists, strings, numbers, booleans and None: dataclasses to
     dictionaries, other objects to descriptions.
     """
@@ -52,7 +52,7 @@ def plain(value: Any) -> Any:
     return describe(value)
 
 
-def describe(value: Any) -> str:
+def describe(value: object) -> str:
     """Return a short text for a value without a JSON form: the qualified name of a function or
     class, otherwise its `repr`.
     """
@@ -68,14 +68,14 @@ def describe(value: Any) -> str:
     )
 
 
-def encode(value: Any) -> bytes:
+def encode(value: object) -> bytes:
     """Return one line of JSON with the newline. NaN and infinities are written as Python's `json`
     reads them.
     """
     return _ENCODER.encode(value).encode() + b"\n"
 
 
-def _fallback(value: Any) -> Any:
+def _fallback(value: object) -> Any:
     # Arrays have `tolist`, which returns lists and numbers.
     to_list = getattr(value, "tolist", None)
     return to_list() if callable(to_list) else plain(value)
@@ -84,7 +84,7 @@ def _fallback(value: Any) -> Any:
 _ENCODER = json.JSONEncoder(default=_fallback, separators=(",", ":"))
 
 
-def _names_only(variables: Any) -> Any:
+def _names_only(variables: object) -> Any:
     return dict.fromkeys(map(str, variables), HIDDEN) if isinstance(variables, Mapping) else HIDDEN
 
 
@@ -132,7 +132,7 @@ def needs_no_repair(data: bytes) -> bool:
     return _MANY_DIGITS not in data.translate(_DIGITS) or _LONG_WHOLE.search(b" " + data) is None
 
 
-def repaired(value: Any, room: int = MAX_DEPTH) -> Any:
+def repaired(value: object, room: int = MAX_DEPTH) -> Any:
     """Return a value with oversized integers replaced by floats (possibly infinite) and lone
     surrogates replaced by question marks.
 

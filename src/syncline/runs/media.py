@@ -56,12 +56,12 @@ class MediaValue:
         return cls(counts=counts, edges=edges)
 
 
-def is_media(value: Any) -> bool:
+def is_media(value: object) -> bool:
     """Return True if a value of a report has the form of an image or a histogram."""
     return isinstance(value, Mapping) and value.get(TYPE_KEY) in ("image", "histogram")
 
 
-def _numbers(values: Any) -> tuple[float, ...]:
+def _numbers(values: object) -> tuple[float, ...]:
     if not isinstance(values, list) or len(values) > MAX_BINS + 1:
         return ()
     found = [finite(value) for value in values]

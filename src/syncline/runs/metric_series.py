@@ -129,7 +129,7 @@ class Series:
         """Return the members that reported a metric."""
         return [member for member in self.members if member in self._curves.get(name, {})]
 
-    def add(self, record: Mapping[str, Any]) -> None:
+    def add(self, record: Mapping[str, object]) -> None:
         """Add a line of `metrics.jsonl`; ignore lines of another form."""
         iteration, time, metrics = (
             record.get("iteration"),
@@ -157,7 +157,7 @@ class Series:
                 curves = self._curves[name] = {}
             curves.setdefault(str(member), _Curve()).add(float(iteration), float(time), value)  # type: ignore[arg-type]
 
-    def _add_media(self, iteration: int, member: str, metrics: Mapping[str, Any]) -> None:
+    def _add_media(self, iteration: int, member: str, metrics: Mapping[str, object]) -> None:
         """Keep the images and histograms of a report; a repeated report replaces the old ones."""
         for name, value in metrics.items():
             media = MediaValue.of(value)
@@ -169,7 +169,7 @@ class Series:
             ][-MAX_MEDIA + 1 :]
             shown.append(Shown(iteration=iteration, member=member, media=media))
 
-    def extend(self, records: Iterable[Mapping[str, Any]]) -> None:
+    def extend(self, records: Iterable[Mapping[str, object]]) -> None:
         """Add many lines in order. Same result as `add` for each, but several times faster for
         typical reports: not nested, with the same names as the report before.
         """
@@ -288,7 +288,7 @@ def numbers(
             yield name, as_float(value)
 
 
-def _is_column(values: Sequence[Any]) -> bool:
+def _is_column(values: Sequence[object]) -> bool:
     """Return True if all values are numbers, False if none is; TypeError for mixed or nested
     values.
     """
@@ -319,7 +319,7 @@ def thinned(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], max_points: 
     return x[order].tolist(), y[order].tolist()
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 

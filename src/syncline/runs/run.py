@@ -11,7 +11,6 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
-from typing import Any
 
 from syncline.records import dataclass
 from syncline.runs import json_values, run_list
@@ -422,9 +421,9 @@ class Run:
             del samples[1::2]
 
 
-def _mapping(value: Any) -> Record:
+def _mapping(value: object) -> Record:
     return value if isinstance(value, dict) else {}
 
 
-def _objects(value: Any) -> list[JsonObject]:
+def _objects(value: object) -> list[JsonObject]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []

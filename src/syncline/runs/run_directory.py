@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Literal
+from typing import Literal
 
 from syncline.runs.environment import details, environment
 from syncline.runs.json_values import JsonObject, Record, encode, plain
@@ -165,7 +165,7 @@ class RunDirectory:
         )
         self._details.start()
 
-    def event(self, event: str, **fields: Any) -> None:
+    def event(self, event: str, **fields: object) -> None:
         """Append a line to `events.jsonl`; drop its long fields once the file is large."""
         record = {"time": self._clock(), "event": event, **fields}
         line = encode(record)
@@ -259,7 +259,7 @@ class RunDirectory:
         """Replace `trials.json`, the progress of a search."""
         self._files.write(SEARCH_FILE, encode(state))
 
-    def write_outcome(self, status: str, error: str | None = None, **fields: Any) -> None:
+    def write_outcome(self, status: str, error: str | None = None, **fields: object) -> None:
         """Write `outcome.json`: the final status and the error text, if any."""
         # Clocks can be set back, so the start is stored to match an outcome with its start.
         start = {} if self._started is None else {"started": self._started}
@@ -470,7 +470,7 @@ def _member_key(member: int | str) -> str:
     return "trial" if isinstance(member, str) else "rank"
 
 
-def _is_short(value: Any) -> bool:
+def _is_short(value: object) -> bool:
     return (
         value is None
         or isinstance(value, (int, float))

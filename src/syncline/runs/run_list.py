@@ -13,7 +13,6 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, field
-from typing import Any
 
 from syncline.records import dataclass
 from syncline.runs import json_values
@@ -301,7 +300,7 @@ def _experiment(run: StorageDirectory) -> JsonObject | None:
     return {**found.as_json(), "metrics": _bounded_metrics(found.metrics)}
 
 
-def parameters_of(config: Any) -> JsonObject:
+def parameters_of(config: object) -> JsonObject:
     """Return the scalars in the configuration of a training function, nested ones as `a/b`, without
     secrets and of bounded number and length.
     """
@@ -512,7 +511,7 @@ def _kept(checkpoints: Record | None) -> int:
     return len(entries)
 
 
-def _text(value: Any, longest: int) -> str | None:
+def _text(value: object, longest: int) -> str | None:
     return None if value is None else str(value)[:longest]
 
 

@@ -8,7 +8,6 @@ continue from wrong data.
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from syncline.runs.json_values import JsonObject, Record
 from syncline.runs.record_files import Files, read_pieces
@@ -98,7 +97,7 @@ class RunRecord:
         ]
 
 
-def is_outcome_of(outcome: Record, started: Any) -> bool:
+def is_outcome_of(outcome: Record, started: object) -> bool:
     """Return True if an outcome belongs to the latest start of the run. A restarted run has an
     outcome of an earlier start until it ends.
     """

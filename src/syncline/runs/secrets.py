@@ -64,7 +64,7 @@ def is_secret_name(name: str) -> bool:
     )
 
 
-def masked(value: Any) -> Any:
+def masked(value: object) -> Any:
     """Return a copy of plain values (see `json_values.plain`) with secrets masked. Numbers stay, as
     in `max_token: 512`. Texts may be command lines or headers, so assignments in them are masked.
     """

@@ -23,7 +23,6 @@ import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from syncline.runs import event_file
 from syncline.runs.metric_series import numbers
@@ -73,13 +72,13 @@ class ScalarWriter:
         self._void_from: int | None = None
         self._allowed = float(BURST_STEPS)
         self._allowed_at = 0.0
-        self._passed_over: tuple[int, Mapping[str, Any], float] | None = None
+        self._passed_over: tuple[int, Mapping[str, object], float] | None = None
 
     def restart(self, step: int) -> None:
         """Make TensorBoard drop the values written for `step` and later ones."""
         self._void_from = step
 
-    def add(self, step: int, metrics: Mapping[str, Any], time_s: float | None = None) -> None:
+    def add(self, step: int, metrics: Mapping[str, object], time_s: float | None = None) -> None:
         """Write the numbers in `metrics`, nested ones as `a/b`; skip other values.
 
         Args:
@@ -108,7 +107,7 @@ class ScalarWriter:
         self._allowed -= 1
         return True
 
-    def _write(self, step: int, metrics: Mapping[str, Any], now: float) -> None:
+    def _write(self, step: int, metrics: Mapping[str, object], now: float) -> None:
         values = b"".join(event_file.scalar(_tag(name), value) for name, value in numbers(metrics))
         if not values:
             return

@@ -138,7 +138,7 @@ class Sampler:
             opened.append((name, handle))
         return opened
 
-    def _gpu_values(self, handle: Any) -> JsonObject:
+    def _gpu_values(self, handle: object) -> JsonObject:
         found: JsonObject = {}
         try:
             memory = self._nvml.nvmlDeviceGetMemoryInfo(handle)
