@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import click
 
@@ -47,7 +47,7 @@ def job_errors_shown(command: Command) -> Command:
     """Let a command show the errors of jobs as its own. A decorator."""
 
     @functools.wraps(command)
-    def run(*args: Any, **kwargs: Any) -> None:
+    def run(*args: object, **kwargs: object) -> None:
         try:
             command(*args, **kwargs)
         except JobError as error:

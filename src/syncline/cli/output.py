@@ -48,7 +48,7 @@ def warn(text: str) -> None:
     click.echo(f"syncline: {text}", err=True)
 
 
-def print_json(value: Any) -> None:
+def print_json(value: object) -> None:
     """Print one value to stdout: indented in a terminal, on one line otherwise."""
     click.echo(json.dumps(value, indent=2 if sys.stdout.isatty() else None, ensure_ascii=False))
 

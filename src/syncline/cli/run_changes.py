@@ -187,7 +187,7 @@ def _check_ended(place: StorageDirectory, *, force: bool) -> None:
         )
 
 
-def _changed(place: StorageDirectory, change: Callable[[StorageDirectory], Any]) -> Any:
+def _changed(place: StorageDirectory, change: Callable[[StorageDirectory], object]) -> Any:
     try:
         return change(place)
     except (ValueError, OSError) as error:

@@ -202,7 +202,7 @@ def announcement(started: StartPlan, output: str) -> str:
 @click.option("--redis-password", hidden=True)
 @click.argument("others", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
-def start_command(context: click.Context, /, others: tuple[str, ...], **options: Any) -> None:
+def start_command(context: click.Context, /, others: tuple[str, ...], **options: object) -> None:
     """Start a cluster on this machine, or join one.
 
     Exit code: that of `ray start`.

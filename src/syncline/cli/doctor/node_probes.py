@@ -51,7 +51,7 @@ class ThisMachine(NodeProbes):
         """Call the probe."""
         return {name: self._answer(*call) for name, call in calls.items()}
 
-    def _answer(self, method: str, arguments: tuple[Any, ...]) -> Answer:
+    def _answer(self, method: str, arguments: tuple[object, ...]) -> Answer:
         try:
             return Answer(value=getattr(self._probe, method)(*arguments))
         except Exception as error:  # any error is a finding

@@ -183,7 +183,7 @@ def _code_cells(raw: str) -> list[_Cell]:
         strings[str(match.start())] = _String(*match.span(), json.loads(match.group()))
         return f'"{match.start()}"'
 
-    def with_keys(members: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    def with_keys(members: Iterable[tuple[str, object]]) -> dict[str, Any]:
         return {strings[key].text: value for key, value in members}
 
     try:

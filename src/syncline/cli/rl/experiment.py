@@ -48,7 +48,7 @@ class Experiment:
         return self.num_samples > 1 or _has_domains(self.config.to_dict())
 
 
-def from_options(algo: str, env: str | None, options: Mapping[str, Any]) -> Experiment:
+def from_options(algo: str, env: str | None, options: Mapping[str, object]) -> Experiment:
     """Return the experiment of a command line.
 
     Raises:
@@ -81,7 +81,7 @@ def from_file(path: str) -> list[Experiment]:
     return [_from_yaml(path, str(name), given) for name, given in content.items()]
 
 
-def _from_yaml(path: str, name: str, given: Any) -> Experiment:
+def _from_yaml(path: str, name: str, given: object) -> Experiment:
     if not isinstance(given, Mapping) or "run" not in given:
         raise CommandError(f"{path}: the experiment {name!r} has no `run`, its algorithm.")
     for key in given:
@@ -116,7 +116,7 @@ def _from_python(path: str) -> Experiment:
     return Experiment(config=config, stop=dict(found.get("stop") or {}))
 
 
-def _configured(algo: str, env: str | None, options: Mapping[str, Any]) -> AlgorithmConfig:
+def _configured(algo: str, env: str | None, options: Mapping[str, object]) -> AlgorithmConfig:
     config: AlgorithmConfig = algorithm_class(algo).get_default_config()  # type: ignore[attr-defined]
     known = list(config.keys())
     for name in options:
@@ -157,7 +157,7 @@ def parsed_settings(
     return found
 
 
-def _has_domains(value: Any) -> bool:
+def _has_domains(value: object) -> bool:
     """Return True if a configuration contains a grid search or a distribution of `tune`."""
     if isinstance(value, Mapping):
         return "grid_search" in value or any(map(_has_domains, value.values()))

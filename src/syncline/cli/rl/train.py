@@ -122,7 +122,7 @@ def train_command(
 
 
 def _experiments(
-    file: Sequence[str], algo: str | None, env: str | None, options: Mapping[str, Any]
+    file: Sequence[str], algo: str | None, env: str | None, options: Mapping[str, object]
 ) -> list[Experiment]:
     paths = list(file[1:] if file[:1] == ("file",) else file)
     if paths:
@@ -162,7 +162,7 @@ def _records(path: str) -> bool:
 def _resume(
     run_name: str,
     storage_path: str | None,
-    criteria: Mapping[str, Any],
+    criteria: Mapping[str, object],
     checkpoint_freq: int | None,
     checkpoint_at_end: bool,
 ) -> None:
@@ -188,7 +188,7 @@ def latest_checkpoint(run: Run) -> str:
 
 
 def _loop(
-    algorithm: Algorithm, stop: Mapping[str, Any], checkpoint_freq: int, checkpoint_at_end: bool
+    algorithm: Algorithm, stop: Mapping[str, object], checkpoint_freq: int, checkpoint_at_end: bool
 ) -> None:
     config = algorithm.config
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -125,7 +124,7 @@ def build_command(import_paths: Sequence[str], app_dir: str, output_path: str | 
     click.echo(f"Wrote {output_path}: `syncline serve run {output_path}` runs it")
 
 
-def as_yaml(content: Any) -> str:
+def as_yaml(content: object) -> str:
     """Return a value as YAML with keys in their order."""
     yaml = load("yaml", purpose="a configuration file", install="syncline[serve]")
     text: str = yaml.safe_dump(content, sort_keys=False, default_flow_style=False)

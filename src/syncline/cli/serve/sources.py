@@ -116,7 +116,7 @@ def parsed_environment(
     """Return the runtime environment of --runtime-env-json, --runtime-env and --working-dir."""
     if text is not None and path is not None:
         raise click.UsageError("pass --runtime-env or --runtime-env-json, not both")
-    environment: Any = {}
+    environment: object = {}
     try:
         if path is not None:
             yaml = load("yaml", purpose="--runtime-env", install="syncline[serve]")
