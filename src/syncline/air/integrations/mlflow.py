@@ -22,7 +22,7 @@ class NothingLogged:
             raise AttributeError(name)
         return self
 
-    def __call__(self, *arguments: Any, **named: Any) -> NothingLogged:
+    def __call__(self, *arguments: object, **named: object) -> NothingLogged:
         return self
 
     def __enter__(self) -> NothingLogged:
@@ -33,7 +33,7 @@ class NothingLogged:
 
 
 def setup_mlflow(
-    config: Mapping[str, Any] | None = None,
+    config: Mapping[str, object] | None = None,
     tracking_uri: str | None = None,
     registry_uri: str | None = None,
     experiment_id: str | None = None,
