@@ -35,14 +35,14 @@ class tqdm:
 
     def __init__(
         self,
-        iterable: Iterable[Any] | None = None,
+        iterable: Iterable[object] | None = None,
         desc: str | None = None,
         total: int | None = None,
         unit: str | None = None,
         *,
         position: int | None = None,
         flush_interval_s: float = 0.1,
-        **_ignored: Any,
+        **_ignored: object,
     ) -> None:
         if total is None:
             total = len(iterable) if isinstance(iterable, Sized) else None
