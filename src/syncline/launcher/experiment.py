@@ -109,13 +109,7 @@ class _Run:
         with self._ledger.locked():
             if self._tree is not None and self._given.keep_best:
                 self._finish_restoring()
-            experiment = self._begin()
-        record = RunDirectory(LocalFiles(self._directory(experiment)))
-        record.write_run(
-            experiment.run,
-            {"experiment": {"command": list(experiment.command), "metric": experiment.metric}},
-            detailed=False,
-        )
+            experiment, record = self._begin()
         record.event("started", continued=False, next_report=0)
         record.write_details_soon()
         faults.reach("experiment.begun")
@@ -133,7 +127,7 @@ class _Run:
 
     # -- begin
 
-    def _begin(self) -> Experiment:
+    def _begin(self) -> tuple[Experiment, RunDirectory]:
         given, tree = self._given, self._tree
         words = self._command
         stem = next((word for word in words if word.endswith(".py")), words[0])
@@ -160,6 +154,10 @@ class _Run:
             raise ExperimentError(
                 f"there is a run {name!r} in {self._storage}: omit --name, or choose another one"
             ) from None
+        # First, so that every experiment is in the list of runs.
+        record = RunDirectory(LocalFiles(directory))
+        facts = {"command": list(experiment.command), "metric": experiment.metric}
+        record.write_run(name, {"experiment": facts}, detailed=False)
         if tree is not None:
             snapshot = tree.snapshot()
             tree.keep(snapshot, name, f"experiment {name}: {shlex.join(words)}")
@@ -168,7 +166,7 @@ class _Run:
             LocalFiles(directory).write(DIFF_FILE, text.encode(errors="surrogateescape"))
             experiment = replace(experiment, revision=tree.revision, tree=snapshot)
         self._ledger.write(experiment)
-        return experiment
+        return experiment, record
 
     # -- the program
 
