@@ -5,6 +5,7 @@ population-based training, and the quality of the results.
 from bench.rows.definitions import OURS, RAY, Contender, Metric, Row, Target, libraries
 
 _OPTUNA = "Optuna"
+_JOURNAL = "Optuna, journal, 2 processes"
 _FUNCTIONS = {"branin": "Branin", "hartmann6": "Hartmann 6", "rosenbrock": "Rosenbrock 3"}
 _NOISE = 2.0
 """Standard errors of a difference that count as noise."""
@@ -47,6 +48,7 @@ ROWS: tuple[Row, ...] = (
         metrics=(
             _per_s("trials_per_s", "50 trivial trials of 10 reports", Target(limit=100)),
             _per_s("reused_per_s", "same, reuse_actors=True", Target(limit=100)),
+            _per_s("starts_per_s", "processes that start, answer one call and end, no search"),
             _less("process_s", "whole process", "s"),
         ),
         timeout_s=300.0,
@@ -54,11 +56,21 @@ ROWS: tuple[Row, ...] = (
     Row(
         name="many_trials",
         group="tune",
-        contenders=_with_optuna("many"),
+        contenders=(
+            *_with_optuna("many"),
+            Contender(name=_JOURNAL, module="tune.trials_optuna", argument="journal"),
+        ),
         metrics=(
-            _per_s("thousand_per_s", "1 000 trials of one report (Ray: 40)"),
-            _per_s("ten_thousand_per_s", "10 000 trials of one report"),
+            _per_s(
+                "thousand_per_s",
+                "1 000 trials of one report (Ray: 40; Optuna with a journal: 400)",
+                Target(limit=100),
+            ),
+            _less("controller_ms", "same, CPU time of the program per trial", "ms"),
+            _per_s("worker_thousand_per_s", 'same, isolation="worker"', Target(limit=2_000)),
+            _per_s("ten_thousand_per_s", '10 000 trials of one report, isolation="worker"'),
             _less("growth", "cost per trial relative to 1 000 trials", "", Target(limit=1.2)),
+            _less("trial_kb", "memory of the program per trial", "kB"),
         ),
         timeout_s=900.0,
     ),

@@ -1,14 +1,18 @@
 """Trials per second of trials that only report.
 
 The argument is a library and a workload: `syncline-few` (50 trials of 10 reports), `ray-many`
-(1 000 and 10 000 trials of one report; only a few on Ray, which would need hours). BENCH_SCALE
-multiplies the numbers of trials.
+(1 000 and 10 000 trials of one report; only a few on Ray, which would need hours). With
+`isolation="worker"`, which Ray does not have, trials share processes. BENCH_SCALE multiplies the
+numbers of trials.
 """
 
 import importlib
 import time
+from collections import deque
 from types import ModuleType
 from typing import Any
+
+import psutil
 
 from bench.inputs import scaled
 from bench.programs import common
@@ -26,17 +30,17 @@ def trial(config: dict[str, Any]) -> None:
 
 
 def trials_per_s(
-    tune: ModuleType, library: str, samples: int, reports: int, *, reuse_actors: bool = False
+    tune: ModuleType, library: str, samples: int, reports: int, **options: Any
 ) -> float:
-    """Return the trials per second of one `fit()`."""
+    """Return the trials per second of one `fit()` with these options of `TuneConfig`."""
     space = {"x": tune.uniform(0, 1), "reports": reports, "library": library}
     tuner = searches.tuner(
         tune,
         trial,
         space,
         samples,
-        name=f"{samples}-trials-{reuse_actors}",
-        reuse_actors=reuse_actors,
+        name="-".join(map(str, (samples, "trials", *options.values()))),
+        **options,
     )
     begin = time.perf_counter()
     results = tuner.fit()
@@ -55,17 +59,52 @@ def measure(library: str, workload: str) -> common.Values:
             reuse: trials_per_s(tune, library, scaled(FEW), REPORTS, reuse_actors=reuse)
             for reuse in (False, True)
         }
-        return {"trials_per_s": few[False], "reused_per_s": few[True]}
+        values = {"trials_per_s": few[False], "reused_per_s": few[True]}
+        if library == "syncline":
+            values["starts_per_s"] = starts_per_s(importlib.import_module(library), scaled(FEW))
+        return values
     if library == "ray":
         return {"thousand_per_s": trials_per_s(tune, library, scaled(MANY_ON_RAY), 1)}
-    thousand, ten_thousand = (
-        trials_per_s(tune, library, scaled(samples), 1) for samples in (THOUSAND, TEN_THOUSAND)
-    )
+    began = time.process_time()
+    processes = trials_per_s(tune, library, scaled(THOUSAND), 1)
+    spent = time.process_time() - began
+    thousand = trials_per_s(tune, library, scaled(THOUSAND), 1, isolation="worker")
+    memory = resident_bytes()
+    ten_thousand = trials_per_s(tune, library, scaled(TEN_THOUSAND), 1, isolation="worker")
     return {
-        "thousand_per_s": thousand,
+        "thousand_per_s": processes,
+        "controller_ms": 1e3 * spent / scaled(THOUSAND),
+        "worker_thousand_per_s": thousand,
         "ten_thousand_per_s": ten_thousand,
         "growth": thousand / ten_thousand,
+        "trial_kb": (resident_bytes() - memory) / scaled(TEN_THOUSAND) / 1e3,
     }
+
+
+def starts_per_s(library: ModuleType, count: int, concurrent: int = searches.CPUS) -> float:
+    """Return the processes per second that start, answer one call and end, without a search."""
+
+    class Empty:
+        def call(self) -> None:
+            pass
+
+    remote = library.remote(Empty)
+    waiting: deque[Any] = deque()
+    begin = time.perf_counter()
+    for started in range(count + concurrent):
+        if started >= concurrent:
+            actor, ref = waiting.popleft()
+            library.get(ref)
+            library.kill(actor)
+        if started < count:
+            actor = remote.options(num_cpus=0).remote()
+            waiting.append((actor, actor.call.remote()))
+    return count / (time.perf_counter() - begin)
+
+
+def resident_bytes() -> int:
+    """Return the memory of this process."""
+    return psutil.Process().memory_info().rss
 
 
 if __name__ == "__main__":
