@@ -98,6 +98,11 @@ def litdata_row(index: int) -> dict[str, Any]:
     }
 
 
+def arrow_row(index: int) -> dict[str, Any]:
+    """Return a row that LitData writes in the format of Arrow."""
+    return {"index": index, "text": f"row {index}", "list": [index, 2], "dict": {"a": index / 2}}
+
+
 def write_mds() -> None:
     writer = import_module("streaming").MDSWriter
     for name, columns, compression in [
@@ -127,6 +132,8 @@ def write_litdata() -> None:
             {"compression": "zstd", "compression_level": "batch", "compression_batch_size": 2},
         ),
         ("litdata-sample", litdata_row, {"compression": "zstd", "compression_level": "sample"}),
+        ("litdata-arrow", arrow_row, {}),
+        ("litdata-arrow-zstd", arrow_row, {"compression": "zstd"}),
         ("litdata-values", lambda index: index * 2, {}),
         ("litdata-pairs", lambda index: (index, f"t{index}"), {}),
         ("litdata-pickle", lambda index: {"index": index, "value": {index}}, {}),

@@ -22,6 +22,7 @@ from tests.data.io.shards.write_shards import (
     MDS_COLUMNS,
     MDS_COMPRESSIONS,
     ROWS,
+    arrow_row,
     litdata_row,
     mds_row,
 )
@@ -120,6 +121,12 @@ def test_litdata_rows(name: str) -> None:
         row = plain(litdata_row(index))
         expected.append(row)
     assert plain(rows_of(litdata(name))) == expected
+
+
+@pytest.mark.parametrize("name", ["litdata-arrow", "litdata-arrow-zstd"])
+def test_litdata_rows_in_the_format_of_arrow(name: str) -> None:
+    assert rows_of(litdata(name)) == [arrow_row(index) for index in range(ROWS)]
+    assert rows_of(litdata(name, columns=["text"]))[1] == {"text": "row 1"}
 
 
 def test_litdata_rows_that_are_no_dicts() -> None:
@@ -225,7 +232,9 @@ def test_formats_of_other_readers(tmp_path: Path) -> None:
             kind(str(tmp_path / str(number)))
 
 
-@pytest.mark.parametrize("name", ["mds", "mds-zstd", "litdata", "litdata-chunk", "litdata-batch"])
+@pytest.mark.parametrize(
+    "name", ["mds", "mds-zstd", "litdata", "litdata-chunk", "litdata-batch", "litdata-arrow"]
+)
 @pytest.mark.parametrize("kept", [0, 3, 40, -1])
 def test_shard_that_was_cut_off_is_named(name: str, kept: int, tmp_path: Path) -> None:
     shutil.copytree(FOLDER / name, tmp_path / name)

@@ -6,6 +6,9 @@ little-endian:
     chunk    rows: uint32, offsets: uint32[rows + 1], rows
     row      uint32 size of each value, then the values: the leaves of the row's tree
 
+Chunks whose rows are dicts of texts, numbers and nested values end with the same rows as a file of
+Arrow, its size (uint32) and a mark; the rows before it may be empty.
+
 The index has the serializer of each leaf and the tree. Rows that are dicts become columns, with
 lists and tuples in them as structs; rows that are tuples or lists get the columns "0", "1", …; any
 other row is the column `item`. Images become arrays `(height, width, channels)`; video, audio and
@@ -27,6 +30,7 @@ from itertools import accumulate
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from syncline.data.columnar import block as blocks
 from syncline.data.io import filesystem as filesystems
@@ -43,6 +47,7 @@ from syncline.data.io.sources.indexed_shards import (
 from syncline.data.io.sources.litdata_nested import nested
 
 _FRAMES = b"LDFZ01\0\0"
+_ARROW_MARK = b"LDARW01\0"
 _FRAME_HEADER = struct.Struct("<8sHHIII")
 _FRAME = struct.Struct("<IIQII")
 _TORCH_TYPES = {
@@ -127,6 +132,10 @@ class LitDataDatasource(IndexedShardDatasource):
         formats: list[str] = config["data_format"]
         if config.get("item_loader") == "TokensLoader":
             yield from self._token_rows(data, formats[0], path)
+            return
+        table = _arrow_table(data)
+        if table is not None:
+            yield table.select(self._wanted(table.column_names))
             return
         tree = _Tree.parse(config["data_spec"])
         wanted = self._wanted(tree.names)
@@ -225,6 +234,18 @@ def _built(spec: Json, leaves: Iterator[Any]) -> Any:
         return dict(zip(map(str, _keys(spec)), children, strict=True))
     # Their elements may be of different types.
     return {str(number): child for number, child in enumerate(children)}
+
+
+def _arrow_table(data: bytes) -> pa.Table | None:
+    """Return the table at the end of a chunk; None if it has none."""
+    end = len(data) - 4 - len(_ARROW_MARK)
+    if not data.endswith(_ARROW_MARK) or end < 0:
+        return None
+    size = int.from_bytes(data[end : end + 4], "little")
+    content = pa.BufferReader(data[max(0, end - size) : end])
+    is_file = data[max(0, end - size) :].startswith(b"ARROW1")
+    reader = pa.ipc.open_file(content) if is_file else pa.ipc.open_stream(content)
+    return reader.read_all()
 
 
 def _plain_rows(data: bytes, path: str) -> Iterator[bytes]:
