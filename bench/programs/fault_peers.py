@@ -33,6 +33,8 @@ from syncline.testing.training_faults import FaultInjector, FaultPlan, TrainingF
 
 TRAINS_S = 12.0
 LIMIT_S = 30.0
+SLACK_S = 5.0
+"""Seconds until a rank ends after its dump, as the others may be later."""
 
 
 def main(fault: str, directory: Path) -> None:
@@ -78,6 +80,7 @@ def _tracer(model: nn.Module) -> Callable[[], AbstractContextManager[object]]:
 def _dump_later(path: Path) -> None:
     time.sleep(LIMIT_S)
     path.write_bytes(_distributed_c10d._dump_fr_trace())
+    time.sleep(SLACK_S)
     os._exit(1)
 
 

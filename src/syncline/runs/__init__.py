@@ -55,10 +55,10 @@ reader for resuming; `run_storage` (directories, local or remote), `tailing` (gr
 `metric_series` (curves), `run` (lenient reader) and `run_list` (all runs in a directory) read it
 for display; `log_times` and `log_index` find and merge lines of logs; `run_progress` derives the
 progress and the remaining time from reports; `outliers` groups the stacks of a hanging run;
-`experiments` is the ledger of runs that are compared by a metric;
-`causes` (with `durations`) finds the line of an error that names its cause; `annotations` holds the
-tags and the note that users add to a run, and deletes runs; `discovery` finds the dashboard that
-shows a run; `alerts` with `alert_sender` tells users of ends and stalls.
+`experiments` is the ledger of runs that are compared by a metric; `verdicts` are findings about
+ranks, as events; `causes` (with `durations`) finds the line of an error that names its cause;
+`annotations` holds the tags and the note that users add to a run, and deletes runs; `discovery`
+finds the dashboard that shows a run; `alerts` with `alert_sender` tells users of ends and stalls.
 """
 
 from syncline.runs.environment import environment

@@ -2,6 +2,8 @@
 
 - `waiting`: wait for a condition; `tasks`: small remote functions.
 - `faults`: set fault points.
+- `training_faults`: faults of one rank of a training; `torch_training`: a small training to inject
+  them into; `fault_matrix`: trials of all of them, with the verdict of the run.
 - `resources`: change the resources of this machine's engine.
 - `programs`: run programs as subprocesses and find their leftovers.
 - `clusters`: Ray clusters on this machine.

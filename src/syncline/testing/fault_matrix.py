@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from syncline import runs
@@ -181,7 +182,8 @@ def _end(thread: threading.Thread, path: Path) -> None:
         subject = f"run:{path}"
         program = control.find(subject)
         if program is not None:
-            control.request(program, subject, "stop", {}, 10.0)
+            with suppress(control.ProgramUnreachable):  # it has just ended
+                control.request(program, subject, "stop", {}, 10.0)
     thread.join(60.0)
     if thread.is_alive():
         raise TimeoutError(f"the training in {path} did not end within 60 s of a stop request")

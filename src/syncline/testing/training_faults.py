@@ -23,7 +23,7 @@ from syncline.records import dataclass
 _BURN = "import os\nwhile os.getppid() == {parent}: sum(range(1000))"
 """Program that uses a core until its parent has ended."""
 BURNERS = 2
-NICENESS = 5
+NICENESS = 10
 """In CPU contention, so many processes use the core of the rank, with a higher priority by this."""
 GARBAGE = 400_000
 """Objects that each forced collection looks at."""

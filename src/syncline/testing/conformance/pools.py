@@ -167,6 +167,39 @@ class ProcessPools(Suite):
         assert pool.map(_square, range(8), chunksize=1) == [x * x for x in range(8)]
         assert pool.statistics().workers == 2
 
+    def test_call_that_waits_is_among_others(self, pool: Pool) -> None:
+        queue = Queue()
+        waiting: list[Any] = []
+        caller = threading.Thread(target=lambda: waiting.append(pool.apply(queue.get)))
+        caller.start()
+        while not pool.statistics().running:
+            pass
+        assert pool.map(_square, range(8), chunksize=1) == [x * x for x in range(8)]
+        assert not waiting
+        queue.put("value")
+        caller.join(60)
+        assert waiting == ["value"]
+        assert pool.statistics().running == 0
+
+    def test_call_that_waits_fails_with_its_terminated_pool(self) -> None:
+        queue = Queue()
+        pool = Pool(1)
+        errors: list[BaseException] = []
+
+        def call() -> None:
+            try:
+                pool.apply(queue.get)
+            except RayActorError as error:
+                errors.append(error)
+
+        caller = threading.Thread(target=call)
+        caller.start()
+        while not pool.statistics().running:
+            pass
+        pool.terminate()
+        caller.join(60)
+        assert "terminated" in str(errors[0])
+
     def test_initializer_runs_in_each_worker(self) -> None:
         with Pool(2, initializer=_set_mark, initargs=("set",)) as pool:
             assert set(pool.map(lambda _: os.environ["POOL_MARK"], range(6))) == {"set"}

@@ -10,7 +10,8 @@ Files, in the order in which a run uses them:
   (validation tasks), `live_actions` (stacks, profiles and other requests during a run).
 - `run_recorder` (writes the run directory), `fencing` (keeps all writers but one out),
   `checkpoint_manager` (retention of checkpoints), `goodput` (share of time spent on training),
-  `callback_runner` (calls the program's callbacks).
+  `diagnosis` (the rank that delays or stops the others), `callback_runner` (calls the program's
+  callbacks).
 - `remote_controller` (the controller as an actor on a cluster), `event_stream` (its events, sent to
   attached programs).
 """

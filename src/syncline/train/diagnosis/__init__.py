@@ -1,7 +1,7 @@
 """Diagnosis of a training: which rank the others wait for, and why.
 
-Files in the order in which data flows: `thread_states` (a rank's watch: how its training thread
-spends the time), `collective_calls` (calls of all ranks compared), `rank_health` (a verdict from
-both, in the controller). The verdict itself is `runs.verdicts.Verdict`. All but `thread_states` is
-pure.
+Files in the order in which data flows: `thread_states` (on a rank: how its training thread spends
+the time), `call_log` (on a rank: its recent collective calls), `collective_calls` (calls of all
+ranks compared; pure), `rank_health` (verdicts from both, in the controller; pure). The verdict
+itself is `runs.verdicts.Verdict`.
 """

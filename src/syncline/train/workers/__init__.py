@@ -8,6 +8,6 @@ Files, in the order in which a run uses them:
   the other functions), `uploads` (writes checkpoints to the storage).
 - `messages` (messages between worker and controller), `send_buffer` (messages that the controller
   has not read).
-- `hang_watch` (detects stalled collectives, dumps stacks),
+- `hang_watch` (detects stalled collectives, measures how the thread spends its time, dumps stacks),
   `profiling` (profiles of a worker). They run alongside the training function.
 """
