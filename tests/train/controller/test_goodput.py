@@ -52,6 +52,34 @@ def test_a_failure_costs_the_work_since_the_last_checkpoint_and_the_restart() ->
     )  # of the first attempt, what counted
 
 
+def test_a_memory_snapshot_keeps_the_work_before_it() -> None:
+    meter = GoodputMeter()
+    meter.attempt_began(0.0)
+    meter.committed(20.0)
+    meter.record(0, times(data_s=10))
+    meter.attempt_ended(100.0, lost=True)
+    meter.kept_until(98.0)
+    meter.attempt_began(110.0)
+    meter.record(0, times(data_s=2))
+    meter.attempt_ended(210.0, lost=False)
+    goodput = meter.goodput()
+    assert goodput is not None
+    assert goodput.restarts == pytest.approx(12 / 210)
+    assert goodput.data == pytest.approx((9.8 + 2) / 210)
+
+
+@pytest.mark.parametrize(("moment", "lost_s"), [(5.0, 80.0), (300.0, 0.0)])
+def test_a_snapshot_outside_of_the_lost_work_is_limited_to_it(moment: float, lost_s: float) -> None:
+    meter = GoodputMeter()
+    meter.attempt_began(0.0)
+    meter.committed(20.0)
+    meter.attempt_ended(100.0, lost=True)
+    meter.kept_until(moment)
+    goodput = meter.goodput()
+    assert goodput is not None
+    assert goodput.restarts == pytest.approx(lost_s / 100)
+
+
 def test_without_a_checkpoint_all_of_a_failed_attempt_is_lost() -> None:
     meter = GoodputMeter()
     meter.attempt_began(0.0)

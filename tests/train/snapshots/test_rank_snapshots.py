@@ -172,6 +172,19 @@ def test_snapshots_come_at_intervals_that_rank_0_decides(tmp_path: Path) -> None
 AUTOMATIC = SnapshotConfig()
 
 
+def test_a_configuration_without_effect_is_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    snapshots(tmp_path, config=AUTOMATIC).finish()
+    assert "no memory snapshot was taken, because no optimizer made a step" in caplog.text
+    caplog.clear()
+    rank = snapshots(tmp_path, config=AUTOMATIC)
+    rank.advance(0.0)
+    rank.finish()
+    snapshots(tmp_path).finish()
+    assert not caplog.text
+
+
 class Schedule:
     def __init__(self) -> None:
         self.step = 0

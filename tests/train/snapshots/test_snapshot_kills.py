@@ -106,7 +106,8 @@ def test_killed_workers_cost_one_step_each_and_change_nothing(tmp_path: Path, mo
     assert not list(folder.glob("die-*"))
     assert program.repeated() <= 4
     text = (folder / "log").read_text()
-    assert "or from a newer memory snapshot" in text or "from the last memory snapshot" in text
+    assert "starting again from the last memory snapshot" in text
+    assert "attempt 2 starts from the memory snapshot of step " in text
 
 
 @pytest.mark.parametrize("mode", ["automatic", "manual"])

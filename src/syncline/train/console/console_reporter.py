@@ -107,11 +107,22 @@ class ConsoleReporter:
 
     # -- notifications
 
-    def attempt_started(self, attempt: int, workers: Sequence[Worker], start: str) -> None:
-        """Record the start of an attempt. `start` describes its checkpoint; "" without one."""
+    def attempt_started(
+        self, attempt: int, workers: Sequence[Worker], start: str, *, from_snapshot: bool = False
+    ) -> None:
+        """Record the start of an attempt.
+
+        Args:
+            attempt: Its number.
+            workers: Its workers.
+            start: Description of the checkpoint or memory snapshot that it starts from; "" without.
+            from_snapshot: True if it starts from a memory snapshot.
+        """
         page = _page_of(self._path)
         self._status.attempt_started(workers, start, page)
         if attempt > 1:
+            if from_snapshot:
+                self._print_event(f"attempt {attempt} starts {start}")
             return
         opening = f"training {self._name} with {counted(len(workers), 'worker')}"
         self._print_status(f"{opening}, {start}" if start else opening)

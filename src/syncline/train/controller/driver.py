@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 import cloudpickle
 
 from syncline import settings
-from syncline.core import termination
+from syncline.core import api, termination
 from syncline.core.context import get_runtime_context
 from syncline.core.error_frames import unpack_error
 from syncline.core.lifecycle import ensure_engine
@@ -67,6 +67,8 @@ VALIDATION_TIMER = "validation"
 NODES_TIMER = "nodes"
 DISPLAY_TIMER = "display"
 DIAGNOSIS_TIMER = "diagnosis"
+CLOCK_ANSWER_S = 10.0
+"""Seconds that a worker may take to tell the time."""
 CHECK_NODES_S = 5.0
 """Interval at which a controller on a cluster checks for nodes that are about to be preempted."""
 
@@ -364,11 +366,13 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
                 )
             )
             return
-        self._console.attempt_started(instruction.attempt, group.workers, self._start)
+        chosen = self._starter.snapshots.chosen
+        self._console.attempt_started(
+            instruction.attempt, group.workers, self._start, from_snapshot=chosen.step is not None
+        )
         if instruction.attempt > 1:
             self._recorder.discard_unfinished()
         workers = [vars(worker) for worker in group.workers]
-        chosen = self._starter.snapshots.chosen
         if chosen.step is not None:
             taken = self._clock() - (time.time() - chosen.taken_at)
             self._goodput.kept_until(taken)
@@ -403,7 +407,12 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
         if attempt == 1:
             self._validations.add_pending()
         self._check_nodes()
-        self._diagnosis.attempt_began(group.workers)
+        self._diagnosis.attempt_began(
+            group.workers,
+            lambda rank: api.get(
+                group.execute_single_async(rank, time.time), timeout=CLOCK_ANSWER_S
+            ),
+        )
         self._check_operations()
 
     def _check_operations(self) -> None:

@@ -272,6 +272,12 @@ class RankSnapshots:
     def finish(self) -> None:
         """Wait for the last snapshot, at the end of the training function."""
         self._finish_write()
+        if self.spec.is_automatic and not self._step and self._rank == 0:
+            logger.warning(
+                "`RunConfig(snapshot=…)` is set, but no memory snapshot was taken, because no "
+                "optimizer made a step with parameters of a model from `prepare_model`. Prepare "
+                "the model, or call `train.snapshot()` with `SnapshotConfig(automatic=False)`."
+            )
 
     def _header(self, next_report: int) -> SnapshotHeader:
         return SnapshotHeader(
