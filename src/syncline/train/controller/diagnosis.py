@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from syncline.runs.outliers import ranks_text
 from syncline.runs.verdicts import DIFFERENCES, EVENT, OVER, Cause, Verdict
 from syncline.train.backend import Worker
 from syncline.train.controller.attempt import WorkerFailure
+from syncline.train.controller.clock_offsets import clock_offsets
 from syncline.train.controller.run_recorder import RunRecorder
 from syncline.train.diagnosis.collective_calls import CollectiveCall
 from syncline.train.diagnosis.rank_health import RankHealth
@@ -62,11 +64,25 @@ class Diagnosis:
         self._not_finite: set[str] = set()  # names of metrics
         self._bad_inputs: set[tuple[int, int]] = set()  # rank, report
 
-    def attempt_began(self, workers: Sequence[Worker]) -> None:
-        """Begin with the workers of an attempt."""
+    def attempt_began(self, workers: Sequence[Worker], ask: Callable[[int], float]) -> None:
+        """Begin with the workers of an attempt.
+
+        Args:
+            workers: Workers in the order of their ranks.
+            ask: Returns the time of a rank's clock in seconds since the epoch.
+        """
         self._workers = workers
-        self._health = RankHealth(len(workers))
+        health = self._health = RankHealth(len(workers))
         self._has_calls = False
+
+        def measure() -> None:
+            try:
+                health.offsets_s = clock_offsets(workers, ask)
+            except Exception as error:  # the attempt may end meanwhile
+                logger.debug("The clocks of the nodes could not be compared: %r", error)
+
+        if len({worker.node_id for worker in workers}) > 1:
+            threading.Thread(target=measure, name="syncline-clocks", daemon=True).start()
 
     @property
     def current(self) -> Verdict | None:

@@ -64,12 +64,12 @@ class RankHealth:
 
     Args:
         world_size: Number of ranks.
-        offsets_s: By rank, the seconds by which its clock is ahead.
     """
 
-    def __init__(self, world_size: int, offsets_s: Mapping[int, float] | None = None) -> None:
+    def __init__(self, world_size: int) -> None:
         self._world_size = world_size
-        self._offsets = dict(offsets_s or {})
+        self.offsets_s: Mapping[int, float] = {}
+        """By rank, the seconds by which its clock is ahead; 0 where missing."""
         self._latest: dict[int, RankObserved] = {}
         self._calls: dict[int, RankObserved] = {}  # latest observations with calls
         self._before: dict[int, ThreadTimes] = {}
@@ -165,7 +165,7 @@ class RankHealth:
         before, self._before = self._before, {r: each.times for r, each in members.items()}
         if any(each.calls is None for each in members.values()) or before.keys() != members.keys():
             return None
-        found = lateness({r: each.calls or () for r, each in members.items()}, self._offsets)
+        found = lateness({r: each.calls or () for r, each in members.items()}, self.offsets_s)
         spent = {rank: each.times.minus(before[rank]) for rank, each in members.items()}
         self.table = {
             rank: found.waited_for_s.get(rank, 0.0) / found.span_s if found.span_s else 0.0
