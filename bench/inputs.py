@@ -4,7 +4,9 @@ The environment variable BENCH_SCALE multiplies the sizes. Images come from the 
 BENCH_CIFAR10, or from the sample in `examples/data`.
 """
 
+import io
 import os
+import tarfile
 import tempfile
 from collections.abc import Callable, Mapping
 from itertools import count
@@ -32,6 +34,10 @@ GROUPS = 100
 PARTS_ROWS = 1_000_000
 PARTS_FILES = 200
 PARTS_FEATURES = 8
+PHOTOS = 1_500
+PHOTO_FILES = 8
+PHOTO_NOISE = 17
+PHOTO_QUALITY = 95
 
 
 def scaled(rows: int, environment: Mapping[str, str] = os.environ) -> int:
@@ -89,6 +95,50 @@ def write_numbers(
         )
 
 
+def write_photos(folder: Path, source: Path, photos: int) -> None:
+    """Write photos of 500 x 375 pixels, 110 kB each, as Parquet files, WebDatasets and single
+    files. They are images of `source`, enlarged, with noise.
+    """
+    images = pq.read_table(sorted(source.glob("*.parquet"))[0])["image"]
+    random = np.random.default_rng(0)
+    for name in ("parquet", "tar", "files"):
+        (folder / name).mkdir()
+    each = -(-photos // PHOTO_FILES)
+    for number in range(PHOTO_FILES):
+        keys = range(number * each, min((number + 1) * each, photos))
+        jpegs = [_enlarged(images[key % len(images)].as_py(), random) for key in keys]
+        labels = [key % 10 for key in keys]
+        pq.write_table(
+            pa.table({"image": pa.array(jpegs, pa.binary()), "label": labels}),
+            folder / "parquet" / f"part-{number:03}.parquet",
+            row_group_size=64,
+            compression="none",
+        )
+        with tarfile.open(folder / "tar" / f"part-{number:03}.tar", "w") as archive:
+            for key, jpeg, label in zip(keys, jpegs, labels, strict=True):
+                (folder / "files" / f"{key:06}.jpg").write_bytes(jpeg)
+                for suffix, content in (("jpg", jpeg), ("cls", str(label).encode())):
+                    member = tarfile.TarInfo(f"{key:06}.{suffix}")
+                    member.size = len(content)
+                    archive.addfile(member, io.BytesIO(content))
+
+
+def _enlarged(jpeg: bytes, random: np.random.Generator) -> bytes:
+    import simplejpeg
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(jpeg)).resize((500, 375), Image.Resampling.BICUBIC)
+    noise = random.integers(-PHOTO_NOISE, PHOTO_NOISE + 1, (375, 500, 1), np.int16)
+    pixels = np.clip(np.asarray(image, np.int16) + noise, 0, 255).astype(np.uint8)
+    encoded: bytes = simplejpeg.encode_jpeg(pixels, PHOTO_QUALITY)
+    return encoded
+
+
+def _photos(folder: Path) -> None:
+    source = Path(os.environ.get(CIFAR10) or SAMPLE) / "train"
+    write_photos(folder, source, scaled(PHOTOS))
+
+
 def _images(folder: Path) -> None:
     link_images(folder, Path(os.environ.get(CIFAR10) or SAMPLE) / "train", scaled(IMAGES))
 
@@ -101,7 +151,12 @@ def _parts(folder: Path) -> None:
     write_numbers(folder, scaled(PARTS_ROWS), files=PARTS_FILES, features=PARTS_FEATURES)
 
 
-MAKERS: Mapping[Input, Callable[[Path], None]] = {"images": _images, "scan": _scan, "parts": _parts}
+MAKERS: Mapping[Input, Callable[[Path], None]] = {
+    "images": _images,
+    "scan": _scan,
+    "parts": _parts,
+    "photos": _photos,
+}
 
 
 class Inputs:

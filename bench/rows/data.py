@@ -15,6 +15,7 @@ from bench.rows.definitions import (
 _LOADER = "DataLoader, 2 workers"
 _DAFT = "Daft"
 _DAFT_DECODES = "Daft, decode only"
+_SPDL = "SPDL"
 _DAFT_SETTINGS = {"DAFT_RUNNER": "native", "DAFT_PROGRESS_BAR": "0", "DO_NOT_TRACK": "1"}
 
 
@@ -93,6 +94,49 @@ ROWS: tuple[Row, ...] = (
         timeout_s=300.0,
         environment=_DAFT_SETTINGS,
         input="images",
+    ),
+    Row(
+        name="photos",
+        group="data",
+        contenders=(
+            Contender(name=OURS, module="data.photos", argument="syncline"),
+            Contender(name=_SPDL, module="data.photos", argument="spdl"),
+            Contender(name="DataLoader with PIL", module="data.photos", argument="loader"),
+        ),
+        metrics=(
+            _rows_per_s("photos decoded, resized, cropped and normalized", _SPDL),
+            *_FIRST_BATCH,
+            _peak(),
+        ),
+        timeout_s=300.0,
+        input="photos",
+    ),
+    Row(
+        name="remote_photos",
+        group="data",
+        contenders=(
+            Contender(name=OURS, module="data.remote_photos", argument="syncline-parquet"),
+            Contender(
+                name="syncline, WebDataset",
+                module="data.remote_photos",
+                argument="syncline-webdataset",
+            ),
+            Contender(name=_SPDL, module="data.remote_photos", argument="spdl"),
+            Contender(name="LitData", module="data.remote_photos", argument="litdata"),
+        ),
+        metrics=(
+            Metric(
+                key="share",
+                label="rate from S3 with 20 ms per request and 200 MB/s, relative to local files",
+                unit="",
+                better="more",
+                target=Target(limit=0.95),
+            ),
+            _rows_per_s("photos from S3"),
+            _peak(),
+        ),
+        timeout_s=600.0,
+        input="photos",
     ),
     Row(
         name="scan",
@@ -205,6 +249,27 @@ ROWS: tuple[Row, ...] = (
         ),
         timeout_s=600.0,
         input="images",
+    ),
+    *(
+        Row(
+            name=f"fed_{model}",
+            group="data",
+            contenders=(Contender(name=OURS, module="data.fed_training", argument=model),),
+            metrics=(
+                Metric(
+                    key="share",
+                    label=f"training of the {model} model on its shard, relative to one batch",
+                    unit="",
+                    better="more",
+                    target=Target(limit=0.98),
+                ),
+                Metric(key="cpu_share", label="same ratio in CPU time", unit="", better="more"),
+                Metric(key="step_ms", label="step", unit="ms", better="less"),
+            ),
+            timeout_s=300.0,
+            input="images",
+        )
+        for model in ("demo", "fast")
     ),
     Row(
         name="scheduler",

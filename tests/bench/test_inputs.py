@@ -1,12 +1,23 @@
 """Input files: repeated links to images, files for the scan, creation on first use."""
 
+import tarfile
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bench.inputs import CIFAR10, GROUPS, SAMPLE, SCALE, Inputs, link_images, scaled, write_numbers
+from bench.inputs import (
+    CIFAR10,
+    GROUPS,
+    SAMPLE,
+    SCALE,
+    Inputs,
+    link_images,
+    scaled,
+    write_numbers,
+    write_photos,
+)
 
 
 @pytest.fixture
@@ -49,6 +60,23 @@ def test_scan_files_hold_all_rows_once_in_order(folder: Path) -> None:
 def test_fewer_rows_than_files_make_fewer_files(folder: Path) -> None:
     write_numbers(folder, 3)
     assert pq.read_table(folder)["id"].to_pylist() == [0, 1, 2]
+
+
+def test_photos_have_one_size_and_are_the_same_in_all_layouts(folder: Path) -> None:
+    write_photos(folder, SAMPLE / "test", 9)
+    table = pq.read_table(folder / "parquet")
+    jpegs = table["image"].to_pylist()
+    assert [file.read_bytes() for file in sorted((folder / "files").iterdir())] == jpegs
+    assert all(80_000 < len(jpeg) < 140_000 for jpeg in jpegs)
+    names, contents = [], []
+    for path in sorted((folder / "tar").iterdir()):
+        with tarfile.open(path) as archive:
+            for member in archive:
+                names.append(member.name)
+                contents.append(archive.extractfile(member).read())  # type: ignore[union-attr]
+    assert names == [f"{key:06}.{suffix}" for key in range(9) for suffix in ("jpg", "cls")]
+    assert contents[::2] == jpegs
+    assert [int(label) for label in contents[1::2]] == table["label"].to_pylist()
 
 
 @pytest.mark.parametrize(

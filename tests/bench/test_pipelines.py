@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from bench.inputs import SAMPLE, SCALE, write_numbers
+from bench.inputs import SAMPLE, SCALE, write_numbers, write_photos
 from bench.programs.data.pipelines import timed, two_epochs
 from bench.programs.data.tables import KEYS, keys_in, make, measure
 from tests.bench.program_runs import keys_of, run
@@ -89,6 +89,24 @@ def test_scans(module: str, argument: str, tmp_path: Path) -> None:
 def test_programs_without_input_files(module: str, argument: str, tmp_path: Path) -> None:
     expected = "data.tables" if module == "data.table_peers" else module
     assert keys_of(expected) <= run(module, argument, tmp_path).keys()
+
+
+@pytest.mark.long
+@pytest.mark.processes
+def test_photos_and_photos_from_an_object_store(tmp_path: Path) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    write_photos(files, SAMPLE / "test", 16)
+    assert keys_of("data.photos") <= run("data.photos", "loader", tmp_path, files).keys()
+    values = run("data.remote_photos", "syncline-parquet", tmp_path, files)
+    assert keys_of("data.remote_photos") <= values.keys()
+
+
+@pytest.mark.long
+@pytest.mark.processes
+def test_training_relative_to_one_batch(images: Path, tmp_path: Path) -> None:
+    values = run("data.fed_training", "fast", tmp_path, images)
+    assert keys_of("data.fed_training") <= values.keys()
 
 
 @pytest.mark.long
