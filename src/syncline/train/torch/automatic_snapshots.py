@@ -3,8 +3,8 @@
 With `RunConfig(snapshot=SnapshotConfig())`, every step of an optimizer that trains a prepared model
 makes a snapshot due. It is taken when the program requests its next batch from a prepared data
 loader or a dataset shard: by then the program has done everything that belongs to the step, such as
-the step of a learning-rate schedule. A program without such a reader gets it after the optimizer's
-step.
+the step of a learning-rate schedule. In a program without such a reader it is taken before the next
+forward pass, when the program has already drawn its next batch.
 
 After a restart, models are restored at their first forward pass, and optimizers before their first
 step, so that the program may load its checkpoint before, as it does without snapshots. Gradients
@@ -87,25 +87,26 @@ class AutomaticSnapshots:
         number = len(self._models)
         self._models.append(unwrapped(model))
 
+        def before_forward(module: nn.Module, inputs: object) -> None:
+            if not len(self.session.readers):
+                self._before_batch()
+
         def restore(module: nn.Module, inputs: object) -> None:
             for handle in handles:
                 handle.remove()
             self._restore_model(number)
 
         # The module inside of DDP too: programs may call it directly.
-        handles = [
-            each.register_forward_pre_hook(restore, prepend=True)
-            for each in {id(each): each for each in (model, unwrapped(model))}.values()
-        ]
+        modules = {id(each): each for each in (model, unwrapped(model))}.values()
+        for each in modules:
+            each.register_forward_pre_hook(before_forward, prepend=True)
+        handles = [each.register_forward_pre_hook(restore, prepend=True) for each in modules]
 
     # -- snapshots
 
     def _after_step(self, optimizer: Optimizer, args: object, kwargs: object) -> None:
-        if not self._key_of(optimizer):
-            return
-        self._is_due = True
-        if not len(self.session.readers):
-            self._before_batch()
+        if self._key_of(optimizer):
+            self._is_due = True
 
     def _before_batch(self) -> None:
         if not self._is_due:
