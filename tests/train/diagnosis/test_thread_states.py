@@ -7,7 +7,8 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
-from syncline.train.diagnosis.call_log import CallLog
+from syncline.train.diagnosis.call_log import FEWEST_CALLS, CallLog
+from syncline.train.diagnosis.collective_calls import CollectiveCall
 from syncline.train.diagnosis.thread_states import (
     CollectionMeter,
     Scheduled,
@@ -104,3 +105,13 @@ def test_at_the_end_the_log_is_read_in_any_case() -> None:
     log = CallLog()
     log.source = list
     assert log.read(None) == ()
+
+
+def test_of_many_ranks_each_sends_its_last_calls_only() -> None:
+    log = CallLog(world_size=1_000)
+    calls = [
+        CollectiveCall(group="0", number=number, operation="barrier", sizes="", arrived_s=0.0)
+        for number in range(100)
+    ]
+    log.source = lambda: calls
+    assert log.read(0) == tuple(calls[-FEWEST_CALLS:])

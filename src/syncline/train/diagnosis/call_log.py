@@ -10,19 +10,28 @@ from syncline.train.diagnosis.collective_calls import CollectiveCall
 SHARE = 0.003
 """Largest share of the time that reading may take."""
 _LONGEST_INTERVAL = 16
+CALLS_OF_ALL = 16_384
+"""Calls of all ranks together that the controller gets for one window."""
+FEWEST_CALLS = 16
+"""Calls of each rank that it gets in any case."""
 
 
 class CallLog:
     """Recent calls, from a source that the framework sets when it creates its process group.
 
     Args:
+        world_size: Number of ranks; of many, each returns fewer calls.
         window_s: Seconds of one window.
         clock: Returns the CPU time of the thread in seconds; the reading holds the interpreter.
     """
 
     def __init__(
-        self, window_s: float = 2.0, clock: Callable[[], float] = time.thread_time
+        self,
+        world_size: int = 1,
+        window_s: float = 2.0,
+        clock: Callable[[], float] = time.thread_time,
     ) -> None:
+        self._most = max(FEWEST_CALLS, CALLS_OF_ALL // world_size)
         self.source: Callable[[], Sequence[CollectiveCall]] | None = None
         """Returns the recent calls, oldest first; None if there is no process group."""
         self._window_s = window_s
@@ -43,7 +52,7 @@ class CallLog:
         if window is not None and window % self._every:
             return None
         began = self._clock()
-        calls = tuple(self.source())
+        calls = tuple(self.source()[-self._most :])
         took_s = self._clock() - began
         self._every = 1
         while took_s > SHARE * self._window_s * self._every and self._every < _LONGEST_INTERVAL:

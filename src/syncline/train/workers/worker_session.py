@@ -128,7 +128,7 @@ class WorkerSession(TrainSession):
         """Seconds in barriers of `train.collective`."""
         self.communication_meters = [lambda: self.barrier_s]
         self._has_bad_inputs: Callable[[], bool] | None = None  # None once it was asked
-        self.call_log = CallLog()
+        self.call_log = CallLog(spec.world_size)
         """Recent calls of collective operations."""
         self._report_times: deque[float] = deque(maxlen=_REPORT_TIMES)
         self._began = time.perf_counter()
