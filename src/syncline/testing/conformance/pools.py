@@ -174,7 +174,8 @@ class ProcessPools(Suite):
         caller.start()
         while not pool.statistics().running:
             pass
-        assert pool.map(_square, range(8), chunksize=1) == [x * x for x in range(8)]
+        values = pool.map_async(_square, range(8), chunksize=1).get(timeout=60)
+        assert values == [x * x for x in range(8)]
         assert not waiting
         queue.put("value")
         caller.join(60)

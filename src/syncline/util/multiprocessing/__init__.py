@@ -3,6 +3,7 @@
 - `pool`: `Pool` itself
 - `results`: `AsyncResult` and the iterators of `imap`
 - `chunks`: calls that travel together, and the actor that runs them
+- `packed_functions`: pickled functions that are used again
 - `dispatcher`: which worker runs which chunk
 
 `TimeoutError` and `JoinableQueue` are those of the standard library.

@@ -13,7 +13,8 @@ from multiprocessing import pool as standard_pool
 from typing import Any, Literal, NamedTuple, Protocol
 
 from syncline.core import api
-from syncline.core.serialization import pack_callable, pack_error, unpack, unpack_error
+from syncline.core.serialization import pack_error, unpack, unpack_error
+from syncline.util.multiprocessing import packed_functions
 
 CHUNKS_PER_WORKER = 4
 """Chunks of `map` for each worker: more balance the load better, fewer cost less."""
@@ -86,9 +87,8 @@ class Function:
         self.sent: Any = function
         """The function, a reference to it, or its code: plain bytes, the cheapest to send."""
         if isinstance(function, types.FunctionType):
-            refs: list[int] = []
-            code = pack_callable(function, refs=refs)
-            if len(code) < SHARED_BYTES and not refs:
+            code = packed_functions.code_of(function)
+            if code is not None and len(code) < SHARED_BYTES:
                 self.sent = code
                 return
         if repeated:

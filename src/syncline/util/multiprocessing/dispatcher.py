@@ -118,6 +118,38 @@ class Dispatcher:
             self._undelivered += len(self._queue) - before
             self._dispatch()
 
+    def run_now(self, chunk: Chunk) -> bool:
+        """Run a chunk on an idle worker, and wait in the calling thread; False if none is idle.
+
+        This costs half of `submit`: no other thread takes part.
+        """
+        with self._lock:
+            if self._queue or self._ended or self._limit is not None:
+                return False
+            worker = next((each for each in self._workers if not each.running), None)
+            if worker is None:
+                return False
+            sizes, items = [len(chunk.items)], list(chunk.items)
+            ref = worker.actor.run.remote(chunk.function.sent, chunk.spread, sizes, items)
+            number = next(self._numbers)
+            worker.running[number] = ([chunk], ref)
+            worker.taken += 1
+            self._undelivered += 1
+        value, error = None, None
+        try:
+            value = api.get(ref)
+        except Exception as failure:  # the worker has died, or a value cannot be unpickled
+            error = failure
+        except BaseException:  # such as Ctrl-C, while the worker continues
+            api.ensure_engine().on_value(ref, partial(self._on_value, worker, number))
+            raise
+        with self._lock:
+            outcomes = self._received((worker, number, value, error))
+            self._dispatch()
+        for each, outcome in outcomes:
+            self._deliver(each, outcome)
+        return True
+
     def wait_in_engine(self, sink: Sink, timeout_s: float | None) -> None:
         """Wait for the chunks of a call if workers have them all; otherwise return immediately.
 
@@ -188,9 +220,8 @@ class Dispatcher:
         while self._queue:
             function = self._queue[0].function
             size = group_size(function) if self._limit is None else 1
-            worker = min(self._workers, key=lambda each: len(each.running), default=None)
-            most = GROUPS_PER_WORKER if size > 1 else 1
-            if worker is None or len(worker.running) >= most:
+            worker = self._free_worker(GROUPS_PER_WORKER if size > 1 else 1)
+            if worker is None:
                 return
             # Divide the remaining chunks among all workers.
             size = min(size, math.ceil(len(self._queue) / (2 * len(self._workers))))
@@ -198,6 +229,16 @@ class Dispatcher:
             while len(group) < size and self._queue[0].may_join(group[0]):
                 group.append(self._queue.popleft())
             self._send(worker, group)
+
+    def _free_worker(self, most: int) -> _Worker | None:
+        """Return a worker with fewer groups than `most`, of which none may take long."""
+        free = (
+            worker
+            for worker in self._workers
+            if len(worker.running) < most
+            and all(group_size(chunks[0].function) > 1 for chunks, _ in worker.running.values())
+        )
+        return min(free, key=lambda each: len(each.running), default=None)
 
     def _send(self, worker: _Worker, group: list[Chunk]) -> None:
         number, function = next(self._numbers), group[0].function

@@ -85,7 +85,12 @@ class Pool:
         kwds: Mapping[str, Any] | None = None,
     ) -> Any:
         """Return `func(*args, **kwargs)`, called in a worker."""
-        return self.apply_async(func, args, kwargs, kwds=kwds).get()
+        self._check_running()
+        result = AsyncResult(1, single=True, wait_in_engine=self._wait_in_engine)
+        chunk = _call(result, func, args, kwargs or kwds)
+        if not self._dispatcher.run_now(chunk):
+            self._dispatcher.submit([chunk])
+        return result.get()
 
     def apply_async(
         self,
@@ -110,9 +115,7 @@ class Pool:
             callback=callback,
             error_callback=error_callback,
         )
-        items = [tuple(args or ()), dict(kwargs or kwds or {})]
-        function = Function(func, repeated=False)
-        self._dispatcher.submit([Chunk(result, 0, function, "apply", items)])
+        self._dispatcher.submit([_call(result, func, args, kwargs or kwds)])
         return result
 
     # -- many calls
@@ -292,6 +295,17 @@ class Pool:
     def _check_running(self) -> None:
         if self._state != "RUNNING":
             raise ValueError("The pool was closed: create another one.")
+
+
+def _call(
+    result: AsyncResult,
+    func: Callable[..., Any],
+    args: Iterable[Any] | None,
+    kwargs: Mapping[str, Any] | None,
+) -> Chunk:
+    """Return the chunk of a single call."""
+    items = [tuple(args or ()), dict(kwargs or {})]
+    return Chunk(result, 0, Function(func, repeated=False), "apply", items)
 
 
 def _checked_processes(processes: int | None, address: str | None) -> int:
