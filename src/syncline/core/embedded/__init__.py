@@ -20,6 +20,7 @@ Files, in the order in which a task passes them:
 - `worker`: set-up of a worker process; `package_worker`: of one with packages of its own;
   `executor`, `actor_executor`, `invocation`: user code in it.
 - `worker_output`, `log_display`: log files and the driver's terminal; `line_deduplicator`: repeated
-  lines; `terminal_rows`: progress bars drawn in place; `stack_dump`: worker stacks.
+  lines; `terminal_rows`: progress bars drawn in place.
+- `stack_dump`: worker stacks; `process_memory`: the file with which a process answers.
 - `child_processes`: processes that user code starts.
 """
