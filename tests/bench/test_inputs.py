@@ -73,7 +73,7 @@ def test_photos_have_one_size_and_are_the_same_in_all_layouts(folder: Path) -> N
         with tarfile.open(path) as archive:
             for member in archive:
                 names.append(member.name)
-                contents.append(archive.extractfile(member).read())  # type: ignore[union-attr]
+                contents.append(archive.extractfile(member).read())
     assert names == [f"{key:06}.{suffix}" for key in range(9) for suffix in ("jpg", "cls")]
     assert contents[::2] == jpegs
     assert [int(label) for label in contents[1::2]] == table["label"].to_pylist()

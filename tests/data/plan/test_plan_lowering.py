@@ -54,7 +54,7 @@ def add_one(row: dict[str, Any]) -> dict[str, Any]:
     return {"id": row["id"] + 1}
 
 
-class RemoteFiles(pyarrow_fs.FSSpecHandler):  # type: ignore[misc]
+class RemoteFiles(pyarrow_fs.FSSpecHandler):
     """The local disk, for pyarrow a filesystem that it does not know."""
 
     def __init__(self) -> None:
