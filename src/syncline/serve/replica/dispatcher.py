@@ -443,6 +443,8 @@ class Dispatcher:
 
     def _reclaim_all(self) -> None:
         for caller in self._callers:
+            # Calls that end in the turn of the loop in which they begin leave frames that wait.
+            caller.connection.flush()
             self._reclaim(caller)
 
     def _reclaim(self, caller: Caller) -> None:

@@ -114,22 +114,23 @@ class LoopConnection(asyncio.Protocol):
         now = time.perf_counter()
         if now - self._written_at > MERGE_S or len(frame) >= LARGE_FRAME_BYTES:
             self._written_at = now
-            self._flush()
+            self.flush()
             if self._transport is not None:
                 self._transport.write(frame)
         elif self._frames:
             self._frames.append(frame)
         elif self._loop is not None:
             self._frames.append(frame)
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
 
     def close(self) -> None:
         """Close the connection after the sent frames."""
-        self._flush()
+        self.flush()
         if self._transport is not None:
             self._transport.close()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write the frames that wait for others."""
         frames = self._frames
         if frames and self._transport is not None:
             self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
