@@ -214,6 +214,7 @@ def main() -> None:
     parser.add_argument("--loaders", nargs="*", default=list(resume_loaders.LOADERS))
     parser.add_argument("--only", choices=("syncline", "library"))
     options = parser.parse_args()
+    resume_loaders.import_libraries()  # workers get what their program has imported
     syncline.init(num_cpus=max(SIZES))
     with tempfile.TemporaryDirectory() as folder:
         inputs: dict[str, Path] = {}

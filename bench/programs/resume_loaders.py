@@ -387,6 +387,14 @@ class LitDataLoader(ShardLoader):
         return litdata.StreamingDataLoader(rows, batch_size=BATCH)
 
 
+def import_libraries() -> None:
+    """Import the libraries that are installed."""
+    without_torchvision()
+    for kind in LOADERS.values():
+        if kind.is_installed():
+            import_module(kind.requires)
+
+
 def without_torchvision() -> None:
     """Let mosaicml-streaming import an empty torchvision, which its writer and reader of MDS do not
     use. The builds of PyPI do not fit to torch for CPUs.

@@ -185,19 +185,20 @@ class _Stream(Iterator[Any]):
         self._library, self._batch_size = source.library, source.batch_size
         state = None if part.state is None else pickle.loads(base64.b64decode(part.state))
         self._counter = ShareCounter(part.shares, [] if state is None else list(part.seen))
-        self._part = part if state is not None else replace(part, items=0)
-        self._is_made_here = is_made_here(part)
+        self._part = part
+        self._items = part.items if state is not None else 0
+        self._is_made_here = is_made_here(part, self._library)
         if self._is_made_here:
             self._begin(source.dataset, part, state)
         else:
             with in_place_of(part):
                 self._begin(source.dataset, part, state)
-        while self._part.items < part.items:
-            if seeds and self._part.items % self._batch_size == 0:
+        while self._items < part.items:
+            if seeds and self._items % self._batch_size == 0:
                 self.seed()
             if next(self, None) is None:
                 raise RuntimeError(
-                    f"the IterableDataset has only {self._part.items} samples for loader process "
+                    f"the IterableDataset has only {self._items} samples for loader process "
                     f"{part.worker} of rank {part.rank}, but {part.items} were read before the "
                     "restart: its samples have changed. Restore them, or restart the epoch with "
                     "`DataConfig(resume=False)`."
@@ -216,18 +217,18 @@ class _Stream(Iterator[Any]):
                 with in_place_of(self._part):
                     sample = next(self._samples)
             if self._counter.takes():
-                self._part = replace(self._part, items=self._part.items + 1)
+                self._items += 1
                 return sample
 
     def seed(self) -> None:
         """Seed the global generators for a batch that begins here."""
         part = self._part
-        seed_generators(_BATCH_KEY.pack(part.seed, part.rank, part.worker, part.items))
+        seed_generators(_BATCH_KEY.pack(part.seed, part.rank, part.worker, self._items))
 
     def position(self) -> StreamPart:
         """Return the part with the current position."""
         state = self._library.state(self._dataset)
         if state is None:
-            return self._part
+            return replace(self._part, items=self._items)
         text = base64.b64encode(pickle.dumps(state)).decode()
-        return replace(self._part, state=text, seen=tuple(self._counter.seen))
+        return replace(self._part, items=self._items, state=text, seen=tuple(self._counter.seen))

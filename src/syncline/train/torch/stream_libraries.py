@@ -30,6 +30,9 @@ _NODE_SPLITTERS = ("split_by_node", "single_node_only")
 class StreamLibrary:
     """Streams of any `IterableDataset`: each rank reads its own."""
 
+    reads_environment = False
+    """True if the library reads the rank from the environment."""
+
     def sharing(self, dataset: Any) -> Sharing:
         """Return how the ranks share the samples."""
         return "fixed"
@@ -91,6 +94,8 @@ class WebDatasetStreams(StreamLibrary):
     that the consumed samples can be read again and dropped.
     """
 
+    reads_environment = True
+
     def sharing(self, dataset: Any) -> Sharing:
         return "split" if any(map(_splits_by_node, dataset.pipeline)) else "whole"
 
@@ -139,10 +144,14 @@ def in_place_of(part: StreamPart) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def is_made_here(part: StreamPart) -> bool:
-    """Return True if this loader process is the one that a stream was made for."""
+def is_made_here(part: StreamPart, library: StreamLibrary) -> bool:
+    """Return True if this loader process is the one that a stream was made for, as far as its
+    library can tell.
+    """
     info = get_worker_info()
     worker, workers = (0, 0) if info is None else (info.id, info.num_workers)
+    if not library.reads_environment:
+        return (part.worker, part.workers) == (worker, workers)
     place = (str(part.rank), str(part.world_size), part.worker, part.workers)
     return place == (
         settings.environment(_RANK),
