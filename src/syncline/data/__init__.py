@@ -1,9 +1,10 @@
 """Streaming datasets: read, transform, shuffle and feed rows to training.
 
 Files, in the order in which data flows through them. Programs hold handles: `context` (settings),
-`read`, `read_tables`, `read_shards` and `from_memory` (functions that create datasets), `dataset`, `grouped_data` and `iterator`
-(handles), `collate_fn` (base classes of collate functions), `preprocessor` and `preprocessors/`
-(fitted to one dataset, applied to others), `options` (keyword arguments that functions share).
+`read`, `read_tables`, `read_shards` and `from_memory` (functions that create datasets), `dataset`,
+`grouped_data` and `iterator` (handles), `collate_fn` (base classes of collate functions),
+`preprocessor` and `preprocessors/` (fitted to one dataset, applied to others), `options` (keyword
+arguments that functions share).
 
 Five wings implement them: `columnar/` (blocks, columns, tensors, expressions, aggregators,
 kernels), `io/` (sources, sinks, filesystems, conversion), `plan/` (nodes, rules, lowering),
