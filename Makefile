@@ -73,7 +73,7 @@ test-browser: .venv/.stamp ## run the tests that look at the dashboard in Chromi
 
 # Each kill takes some seconds. A failure prints the seed that repeats it.
 chaos: .venv/.stamp ## kill trainings and searches at random moments (KILLS=20 SEED=1) and compare the outcome
-	@CHAOS_KILLS=$(KILLS) CHAOS_SEED=$(SEED) $(BIN)/python -m pytest -m long tests/train/chaos tests/tune/chaos $(TEST_ARGS)
+	@CHAOS_KILLS=$(KILLS) CHAOS_SEED=$(SEED) $(BIN)/python -m pytest -m long tests/train/chaos tests/train/snapshots tests/tune/chaos $(TEST_ARGS)
 
 lint: .venv/.stamp ## run ruff, mypy, the import law and the documentation build
 	@$(BIN)/ruff check .

@@ -90,6 +90,8 @@ class AsyncCheckpoints(Saving):
 
     def restore(self) -> None:
         self.library = importlib.import_module("torch.distributed.checkpoint")
+        # The thread that saves must not mix its collective operations with those of DDP.
+        self.group = torch.distributed.new_group(backend="gloo")
         done = Path("done")
         if done.exists():
             state = self.state()
@@ -104,7 +106,9 @@ class AsyncCheckpoints(Saving):
                 Path("done.new").write_text(str(step - CHECKPOINT_EVERY // 2))
                 Path("done.new").rename("done")
         if step % CHECKPOINT_EVERY == 0:
-            self.pending = self.library.async_save(self.state(), checkpoint_id=f"saved-{step}")
+            self.pending = self.library.async_save(
+                self.state(), checkpoint_id=f"saved-{step}", process_group=self.group
+            )
 
 
 SAVING = {"syncline": Saving, "ray": RayCheckpoints, "torchrun": AsyncCheckpoints}

@@ -27,8 +27,8 @@ from syncline.train.errors import PreemptionInfo
 from syncline.train.media import MediaStore
 from syncline.train.metric_values import Metrics
 from syncline.train.resume_state import Readers
+from syncline.train.snapshots.direct_save import save_now
 from syncline.train.snapshots.rank_snapshots import RankSnapshots
-from syncline.train.snapshots.saved_checkpoint import save_now
 from syncline.train.storage.context import StorageContext
 
 UploadFunction = Callable[[Checkpoint, str], Checkpoint]

@@ -22,11 +22,12 @@ from syncline.testing.waiting import eventually
 from syncline.train.snapshots import directory as directories
 from tests.train.snapshots.snapshot_program import ROWS, STEPS, WORKERS
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]
 
 KILLS = int(os.environ.get("CHAOS_KILLS", "6"))
 SEED = int(os.environ.get("CHAOS_SEED", "1"))
-PATIENCE_S = 120.0
+PATIENCE_S = 600.0
+"""Only a program that hangs takes this long."""
 
 
 class Program:

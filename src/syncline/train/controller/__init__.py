@@ -6,8 +6,9 @@ Files, in the order in which a run uses them:
   `attempt` (data of one attempt, barriers, failure budgets), `state` (the state machine). All of
   these are pure.
 - `name_conflicts` (a run name that is taken).
-- `driver` (executes the instructions), `group_starter` (starts worker groups), `validation`
-  (validation tasks), `live_actions` (stacks, profiles and other requests during a run).
+- `driver` (executes the instructions), `group_starter` (starts worker groups), `run_snapshots`
+  (memory snapshots that an attempt starts from), `validation` (validation tasks), `live_actions`
+  (stacks, profiles and other requests during a run).
 - `run_recorder` (writes the run directory), `fencing` (keeps all writers but one out),
   `checkpoint_manager` (retention of checkpoints), `goodput` (share of time spent on training),
   `diagnosis` (the rank that delays or stops the others), `callback_runner` (calls the program's

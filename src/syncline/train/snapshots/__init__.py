@@ -7,7 +7,8 @@ Files, in the order in which a snapshot passes through them:
 - `rank_snapshots`: snapshots of one rank: when, where, and within which memory.
 - `capture`, `torch_tensors`: from the state of the program to regions of memory, and back.
 - `slot`: format of a file.
-- `saved_checkpoint`, `torch_files`: checkpoints that are written from shared memory.
+- `direct_save`, `torch_files`: files of `train.save`.
+- `code_version`: version of a training function.
 - `directory`, `reaper`: files of a run on a node, choice of a snapshot, removal.
 
 Automatic snapshots of models and optimizers are in `train.torch.automatic_snapshots`.

@@ -7,6 +7,7 @@ Files in the order in which data flows through them:
     random_generators.py  `enable_reproducibility`, isolated draws, seeds of batches
     device.py             `get_device(s)`, and moving batches to devices
     amp.py                mixed precision: `accelerate`, `prepare_optimizer`, `backward`
+    automatic_snapshots.py  memory snapshots of prepared models and their optimizers
     model.py              `prepare_model`: device, DDP or FSDP
     input_check.py        the rank whose batch had a NaN
     mesh.py               device meshes: dimensions for data and for tensor parallelism

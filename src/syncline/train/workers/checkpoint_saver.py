@@ -22,12 +22,12 @@ from syncline.core.remote import remote
 from syncline.storage.filesystem import TEMPORARY_PREFIX, list_directory
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.snapshots.capture import SavedState
+from syncline.train.snapshots.direct_save import save_now
 from syncline.train.snapshots.rank_snapshots import RankSnapshots
-from syncline.train.snapshots.saved_checkpoint import SavedCheckpoint, save_now
 from syncline.train.snapshots.slot import SnapshotSlot
 from syncline.train.workers.messages import CheckpointPart
 from syncline.train.workers.spec import WorkerSpec
-from syncline.train.workers.uploads import CheckpointUpload
+from syncline.train.workers.uploads import CheckpointUpload, SavedCheckpoint
 
 BUFFERS = 2
 """States of a rank in shared memory: one is written while the next one is copied."""

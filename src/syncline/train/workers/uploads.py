@@ -21,11 +21,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from pyarrow import fs as pyarrow_fs
+
 from syncline import faults
 from syncline.storage.filesystem import Listing, list_directory
 from syncline.train.checkpoint import Checkpoint, CheckpointUploadMode
 from syncline.train.session import ReportCall
-from syncline.train.snapshots.saved_checkpoint import SavedCheckpoint
 from syncline.train.workers.messages import CheckpointPart
 from syncline.train.workers.spec import WorkerSpec
 
@@ -157,6 +158,20 @@ class CheckpointUpload:
                 "around it: syncline deletes them",
                 error.filename,
             ) from error
+
+
+class SavedCheckpoint(Checkpoint):
+    """Checkpoint in shared memory. `report` has its file written by another process.
+
+    Args:
+        path: Local directory for the file until it is in the storage of the run.
+        write: Writes the file, brings it to the storage, and releases the memory. Called once, by
+            `report`, or with ASYNC by the upload thread.
+    """
+
+    def __init__(self, path: str, write: Callable[[CheckpointUpload], CheckpointPart]) -> None:
+        super().__init__(path, pyarrow_fs.LocalFileSystem())
+        self.write = write
 
 
 class Uploader(Generic[T]):
