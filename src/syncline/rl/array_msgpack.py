@@ -58,7 +58,7 @@ def _encode(value: object) -> Any:
     )
 
 
-def _decode(value: dict[Any, Any]) -> Any:
+def _decode(value: dict[object, Any]) -> Any:
     if b"nd" in value:
         dtype = np.dtype(_descr(value[b"type"]) if value.get(b"kind") == b"V" else value[b"type"])
         if not value[b"nd"]:
@@ -69,5 +69,5 @@ def _decode(value: dict[Any, Any]) -> Any:
     return value
 
 
-def _descr(fields: list[Any]) -> list[tuple[Any, ...]]:
+def _descr(fields: list[Any]) -> list[tuple[object, ...]]:
     return [tuple(tuple(e) if isinstance(e, list) else e for e in field) for field in fields]

@@ -30,8 +30,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import cloudpickle
 
 from syncline.rl import array_msgpack
-from syncline.rl.value_types import CallArguments, Components
+from syncline.rl.value_types import CallArguments, Components, Options
 from syncline.rl.value_types import StateDict as StateDict
+from syncline.runs.json_values import JsonObject
 from syncline.storage import filesystem as files
 from syncline.suggestions import did_you_mean
 
@@ -84,7 +85,7 @@ class Checkpointable(abc.ABC):
         """Return pairs of component name and component, each a `Checkpointable`."""
         return []
 
-    def get_metadata(self) -> dict[str, Any]:
+    def get_metadata(self) -> JsonObject:
         """Return the content of `METADATA_FILE_NAME`; JSON values only."""
         return {
             "class_and_ctor_args_file": self.CLASS_AND_CTOR_ARGS_FILE_NAME,
@@ -285,7 +286,7 @@ class Checkpointable(abc.ABC):
     @classmethod
     def saved_arguments(
         cls, path: str | os.PathLike[str] | Checkpoint, filesystem: FileSystem | None = None
-    ) -> tuple[type, tuple[Any, ...], dict[str, Any]]:
+    ) -> tuple[type, tuple[object, ...], Options]:
         """Return the class in a checkpoint and its constructor arguments.
 
         Raises:
@@ -371,7 +372,7 @@ def _construct(
     args: Iterable[object],
     saved: Mapping[str, object],
     given: Mapping[str, object],
-) -> tuple[CheckpointableT, dict[str, Any]]:
+) -> tuple[CheckpointableT, Options]:
     """Construct with the saved arguments updated by `kwargs`; return the unused arguments too."""
     parameters = inspect.signature(cls).parameters
     positional, keywords, rest = list(args), dict(saved), {}

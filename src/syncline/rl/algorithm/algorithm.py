@@ -55,7 +55,17 @@ from syncline.rl.runners.multi_agent_env_runner import MultiAgentEnvRunner
 from syncline.rl.runners.sample import Sample
 from syncline.rl.runners.sampling_results import log_samples
 from syncline.rl.runners.single_agent_env_runner import SingleAgentEnvRunner
-from syncline.rl.value_types import AgentMapping, Batch, CallArguments, Components, Options, Tree
+from syncline.rl.value_types import (
+    AgentMapping,
+    Batch,
+    CallArguments,
+    Components,
+    EnvRunnerType,
+    OptionMapping,
+    Options,
+    Results,
+    Tree,
+)
 from syncline.suggestions import did_you_mean
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.result import CONFIG, Config, Metrics
@@ -84,7 +94,7 @@ class Algorithm(Checkpointable, Trainable):
 
     def __init__(
         self,
-        config: AlgorithmConfig | Mapping[str, Any] | None = None,
+        config: AlgorithmConfig | OptionMapping | None = None,
         env: object = None,
         **kwargs: Any,
     ) -> None:
@@ -399,7 +409,7 @@ class Algorithm(Checkpointable, Trainable):
             self.env_runner_group.sync_weights(from_worker_or_learner_group=self.learner_group)
             logger_of_update = MetricsLogger(root=True)
             logger_of_update.aggregate([result])
-            found: dict[str, Any] = logger_of_update.reduce(compile=True)
+            found: Results = logger_of_update.reduce(compile=True)
             return found
 
         return Policy(acting, config, learn)
@@ -662,12 +672,12 @@ class Algorithm(Checkpointable, Trainable):
         return written
 
     @property
-    def env_runner(self) -> Any:
+    def env_runner(self) -> EnvRunnerType:
         """The runner in this process; None if other processes sample."""
         return self.env_runner_group.local_env_runner
 
     @property
-    def eval_env_runner(self) -> Any:
+    def eval_env_runner(self) -> EnvRunnerType:
         """The evaluation runner in this process, if there is one."""
         group = self.eval_env_runner_group
         return None if group is None else group.local_env_runner

@@ -11,7 +11,7 @@ from syncline.rl.buffers.replay_columns import INDICES, N_STEP, ReplayStatistics
 from syncline.rl.columns.fragment import Fragment
 from syncline.rl.columns.names import Columns
 from syncline.rl.episodes.from_fragments import episode_of, parts_of
-from syncline.rl.value_types import StateDict
+from syncline.rl.value_types import Batch, StateDict
 
 SMALLEST_PRIORITY = 1e-6
 
@@ -52,8 +52,13 @@ class CustomBuffer:
         return self._stored if known is None else int(known())
 
     def sample(
-        self, num_items: int, *, n_step: Any = 1, gamma: float = 0.99, beta: float = 0.0
-    ) -> dict[str, Any]:
+        self,
+        num_items: int,
+        *,
+        n_step: int | tuple[int, int] = 1,
+        gamma: float = 0.99,
+        beta: float = 0.0,
+    ) -> Batch:
         """Draw transitions; return columns [B, …]. See `ReplayColumns.sample`."""
         drawn = self.buffer.sample(
             num_items, n_step=n_step, gamma=gamma, beta=beta, sample_episodes=True

@@ -12,7 +12,6 @@ the current observation of the environment.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from syncline.rl.buffers.priorities import Priorities
 from syncline.rl.columns.fragment import Fragment
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree, leaves, map_tree
-from syncline.rl.value_types import StateDict
+from syncline.rl.value_types import Batch, StateDict
 
 INDICES = "batch_indexes"
 WEIGHTS = "weights"
@@ -203,7 +202,7 @@ class ReplayColumns:
         n_step: int | tuple[int, int] = 1,
         gamma: float = 0.99,
         beta: float = 0.0,
-    ) -> dict[str, Any]:
+    ) -> Batch:
         """Draw transitions with replacement; return columns [B, …].
 
         `rewards` are discounted sums of up to `n_step` rewards, `new_obs` the observations after

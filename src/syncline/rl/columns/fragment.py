@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -110,7 +109,7 @@ class Fragment:
         """Return columns [T, N, …] as rows [B, …] without padding, in the order of time."""
         valid = self.valid
 
-        def flat(column: np.ndarray) -> Any:
+        def flat(column: np.ndarray) -> Tree:
             if valid is not None:
                 return column[valid]
             return column.reshape(-1, *column.shape[2:])

@@ -7,7 +7,6 @@ an episode.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -39,7 +38,7 @@ class Sequences:
         mask = self.mask
         times = np.minimum(self.start[:, None] + np.arange(self.longest), self.fragment.length - 1)
 
-        def pieces(leaf: np.ndarray) -> Any:
+        def pieces(leaf: np.ndarray) -> Tree:
             found = leaf[times, self.trajectory[:, None]]
             found[~mask] = 0
             return found
@@ -57,7 +56,7 @@ class Sequences:
         pieces_at_end = np.flatnonzero(ends)
         finals = number[last[ends] - 1, self.trajectory[ends]]
 
-        def pieces(obs: np.ndarray, final: np.ndarray) -> Any:
+        def pieces(obs: np.ndarray, final: np.ndarray) -> Tree:
             found = obs[times, self.trajectory[:, None]]
             found[pieces_at_end, self.length[ends]] = final[finals]
             return found
@@ -73,7 +72,7 @@ class Sequences:
         recorded = self.start % self.fragment.state_every == 0
         index = np.where(recorded, self.start // self.fragment.state_every, 0)
 
-        def pieces(states: np.ndarray, begin: np.ndarray) -> Any:
+        def pieces(states: np.ndarray, begin: np.ndarray) -> Tree:
             found = states[index, self.trajectory].copy()
             found[~recorded] = begin
             return found

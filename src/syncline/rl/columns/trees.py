@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from syncline.rl.value_types import Tree as Tree
 
@@ -24,7 +23,7 @@ def map_tree(function: Callable[..., object], tree: Tree, *others: Tree) -> Tree
     return function(tree, *others)
 
 
-def leaves(tree: Tree) -> list[Any]:
+def leaves(tree: Tree) -> list[Tree]:
     """Return the leaves in order."""
     if isinstance(tree, dict):
         return [leaf for value in tree.values() for leaf in leaves(value)]
@@ -40,7 +39,7 @@ def first_leaf(tree: Tree) -> Tree:
     return tree
 
 
-def stack_trees(function: Callable[[Sequence[Any]], object], trees: Sequence[Tree]) -> Tree:
+def stack_trees(function: Callable[[Sequence[Tree]], object], trees: Sequence[Tree]) -> Tree:
     """Return the tree whose leaves are `function([leaf of the first tree, of the second, …])`."""
     return map_tree(lambda *each: function(each), trees[0], *trees[1:])
 

@@ -44,6 +44,7 @@ from syncline.rl.value_types import (
     SpacePair,
     StateDict,
 )
+from syncline.runs.json_values import JsonObject
 from syncline.suggestions import did_you_mean
 
 logger = logging.getLogger("syncline")
@@ -140,7 +141,7 @@ class AlgorithmConfig(
         """Return all options, under their public names."""
         return {_public(name): _copied(value) for name, value in self._options()}
 
-    def serialize(self) -> dict[str, Any]:
+    def serialize(self) -> JsonObject:
         """Return all options as plain values, for records."""
         return {name: _plain(value) for name, value in self.to_dict().items()}
 
@@ -264,7 +265,7 @@ class AlgorithmConfig(
     # -- derived values
 
     @property
-    def learner_class(self) -> Any:
+    def learner_class(self) -> type:
         """Class of the learners."""
         return self._learner_class or self.get_default_learner_class()
 
@@ -358,7 +359,7 @@ class AlgorithmConfig(
             "`get_default_rl_module_spec`, or pass `rl_module(rl_module_spec=…)`."
         )
 
-    def get_default_learner_class(self) -> Any:
+    def get_default_learner_class(self) -> type:
         """Return the algorithm's learner class."""
         raise NotImplementedError(
             f"{type(self).__name__} has no learner: override `get_default_learner_class`, or pass "

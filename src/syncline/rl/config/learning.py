@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar
 
 from syncline.rl.config.section import NotProvided, Section
-from syncline.rl.value_types import Options
+from syncline.rl.value_types import Options, OptionSchedule
 
 ConfigT = TypeVar("ConfigT", bound="LearningOptions")
 
 AutocastType = Literal["bfloat16", "float16"]
-LearningRate = Any
+LearningRate = OptionSchedule | None
 """A number, or a schedule `[[0, x], [step, y], …]` over sampled environment steps."""
 
 
@@ -38,8 +38,8 @@ class LearningOptions(Section):
     max_requests_in_flight_per_aggregator_actor: int = 3
     local_gpu_idx: int = 0
     max_requests_in_flight_per_learner: int = 3
-    _learner_class: Any = None
-    _learner_connector: Callable[..., Any] | None = None
+    _learner_class: type | None = None
+    _learner_connector: Callable[..., object] | None = None
     add_default_connectors_to_learner_pipeline: bool = True
     learner_config_dict: Options = {}
 
@@ -82,12 +82,12 @@ class LearningOptions(Section):
         num_epochs: int = NotProvided,
         minibatch_size: int | None = NotProvided,
         shuffle_batch_per_epoch: bool = NotProvided,
-        model: dict[str, Any] = NotProvided,
-        optimizer: dict[str, Any] = NotProvided,
+        model: Options = NotProvided,
+        optimizer: Options = NotProvided,
         num_aggregator_actors_per_learner: int = NotProvided,
         max_requests_in_flight_per_aggregator_actor: int = NotProvided,
         learner_class: type | None = NotProvided,
-        learner_connector: Callable[..., Any] | None = NotProvided,
+        learner_connector: Callable[..., object] | None = NotProvided,
         add_default_connectors_to_learner_pipeline: bool = NotProvided,
         learner_config_dict: Options = NotProvided,
         **older: Any,

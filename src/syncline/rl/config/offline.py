@@ -16,7 +16,7 @@ class OfflineOptions(Section):
 
     input_: Any = "sampler"
     input_config: Options = {}
-    offline_data_class: Any = None
+    offline_data_class: type | None = None
     input_read_method: Any = "read_parquet"
     input_read_method_kwargs: Options = {}
     input_read_schema: dict[str, str] = {}
@@ -32,8 +32,8 @@ class OfflineOptions(Section):
     map_batches_kwargs: Options = {}
     iter_batches_kwargs: Options = {}
     ignore_final_observation: bool = False
-    prelearner_class: Any = None
-    prelearner_buffer_class: Any = None
+    prelearner_class: type | None = None
+    prelearner_buffer_class: type | None = None
     prelearner_buffer_kwargs: Options = {}
     prelearner_module_synch_period: int = 10
     prelearner_use_recorded_module_states: bool = False

@@ -59,7 +59,7 @@ class RunningOptions(Section):
     enable_env_runner_and_connector_v2: bool = True
     extra_python_environs_for_driver: dict[str, str] = {}
     extra_python_environs_for_worker: dict[str, str] = {}
-    _torch_grad_scaler_class: Any = None
+    _torch_grad_scaler_class: Callable[[], object] | None = None
     _torch_lr_scheduler_classes: Any = None
     _validate_config: bool = True
 

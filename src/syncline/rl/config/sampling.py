@@ -14,7 +14,7 @@ ConfigT = TypeVar("ConfigT", bound="SamplingOptions")
 class SamplingOptions(Section):
     """Options of `env_runners()` and `fault_tolerance()`."""
 
-    env_runner_cls: Any = None
+    env_runner_cls: type | None = None
     num_env_runners: int = 0
     create_local_env_runner: bool = True
     create_env_on_local_worker: bool = False
@@ -28,8 +28,8 @@ class SamplingOptions(Section):
     max_requests_in_flight_per_env_runner: int = 1
     add_default_connectors_to_env_to_module_pipeline: bool = True
     add_default_connectors_to_module_to_env_pipeline: bool = True
-    _env_to_module_connector: Callable[..., Any] | None = None
-    _module_to_env_connector: Callable[..., Any] | None = None
+    _env_to_module_connector: Callable[..., object] | None = None
+    _module_to_env_connector: Callable[..., object] | None = None
     episode_lookback_horizon: int = 1
     merge_env_runner_states: str | bool = "training_only"
     broadcast_env_runner_states: bool = True

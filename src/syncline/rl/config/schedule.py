@@ -5,7 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+
+from syncline.rl.value_types import OptionSchedule
 
 
 class Schedule:
@@ -37,7 +38,7 @@ class Schedule:
         return self._values[index] + share * (self._values[index + 1] - self._values[index])
 
 
-def _points(value: Any, name: str) -> tuple[list[float], list[float]]:
+def _points(value: OptionSchedule, name: str) -> tuple[list[float], list[float]]:
     if isinstance(value, (int, float)):
         return [0], [float(value)]
     try:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from syncline.rl.config.older import RENAMED, WITHOUT_EFFECT
+from syncline.rl.value_types import Options
 from syncline.suggestions import did_you_mean
 
 
@@ -50,7 +51,7 @@ class Section:
                 setattr(self, renamed.get(name, name), value)
         return self
 
-    def _older(self, method: str, older: Mapping[str, object]) -> dict[str, Any]:
+    def _older(self, method: str, older: Mapping[str, object]) -> Options:
         """Check and return the keywords that a method does not declare.
 
         Raises:

@@ -7,14 +7,14 @@ from typing import Any
 
 import gymnasium as gym
 
-from syncline.rl.value_types import CheckedSpace, Episode
+from syncline.rl.value_types import AgentID, CheckedSpace, Episode
 
 
 def for_each_agent(
     function: Callable[..., Any],
-    *spaces: Any,
+    *spaces: CheckedSpace,
     multi_agent: bool,
-    agent_ids: Collection[Any] | None = None,
+    agent_ids: Collection[AgentID] | None = None,
 ) -> Any:
     """Return `function(space, …)`; with several agents, apply it to each and return a Dict.
 

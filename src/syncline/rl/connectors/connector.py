@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from typing import Any
 
 from syncline.rl.checkpointable import Checkpointable, StateDict
@@ -184,7 +184,7 @@ class ConnectorV2(Checkpointable):
         if zip_with_batch_column is None:
             yield from singles
         elif isinstance(zip_with_batch_column, dict):
-            taken: dict[Any, int] = {}
+            taken: dict[Hashable, int] = {}
             for episode in singles:
                 key = batch_key(episode)
                 place = taken.get(key, 0)
@@ -259,7 +259,7 @@ def _singles_of(episode: Episode, stepped_only: bool) -> Iterable[object]:
     return [single for agent, single in singles if agent in agents]
 
 
-def batch_key(episode: Episode) -> tuple[Any, ...]:
+def batch_key(episode: Episode) -> tuple[Hashable, ...]:
     """Return the key of the episode's items in a batch."""
     if episode.agent_id is None:
         return (episode.id_,)

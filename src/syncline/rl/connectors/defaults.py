@@ -187,7 +187,7 @@ def _mapping(config: Any, **options: Any) -> list[ConnectorV2]:
 
 
 def _with_spaces(
-    cls: type[Any], pieces: list[ConnectorV2], observation_space: Space, action_space: Space
+    cls: type, pieces: list[ConnectorV2], observation_space: Space, action_space: Space
 ) -> Any:
     pipeline: ConnectorPipelineV2 = cls(connectors=pieces)
     pipeline.set_input_spaces(observation_space, action_space)

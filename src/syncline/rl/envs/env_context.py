@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 from syncline.rl.value_types import EnvConfig
@@ -55,7 +56,7 @@ class EnvContext(dict[str, Any]):
             self.recreated_worker if recreated_worker is None else recreated_worker,
         )
 
-    def set_defaults(self, defaults: dict[str, Any]) -> None:
+    def set_defaults(self, defaults: Mapping[str, object]) -> None:
         """Add the entries of `defaults` whose keys are missing."""
         for key, value in defaults.items():
             self.setdefault(key, value)

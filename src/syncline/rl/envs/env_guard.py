@@ -15,7 +15,7 @@ from syncline.rl.envs.checks import mismatch, out_of_bounds, reset_problem, step
 from syncline.rl.envs.env_context import EnvContext
 from syncline.rl.envs.env_errors import EnvError, StepFailedRecreateEnvError, user_frame
 from syncline.rl.envs.older_gym import OlderGymEnv, as_new_step
-from syncline.rl.value_types import Env, Info, Options, Tree
+from syncline.rl.value_types import Env, EnvStep, Info, Options, Tree
 
 logger = logging.getLogger("syncline")
 
@@ -25,7 +25,7 @@ MAX_FAILURES_IN_A_ROW = 10
 _SEED_STRIDE = 1_000_003
 """Difference between the seeds before and after a restart."""
 
-StepResult = tuple[Any, Any, Any, Any, dict[str, Any]]
+StepResult = EnvStep
 
 
 class FailureHandler:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import io
 import logging
 import pickle
+from collections.abc import Sequence
 from typing import Any
 
 import cloudpickle
@@ -73,7 +74,7 @@ def _layers(env: Env) -> list[Any]:
     return layers
 
 
-def _layer_state(layer: Any) -> dict[str, Any]:
+def _layer_state(layer: Any) -> StateDict:
     if _offers_state(layer):
         state = {"own": layer.get_state()}
         if isinstance(layer, gym.Env):
@@ -128,7 +129,7 @@ def _warn(env: Env, error: Exception) -> None:
 class _StatePickler(cloudpickle.Pickler):  # type: ignore[misc]  # untyped base
     """Pickles attributes; references to layers are resolved to the existing layers on load."""
 
-    def __init__(self, file: io.BytesIO, layers: list[Any]) -> None:
+    def __init__(self, file: io.BytesIO, layers: Sequence[object]) -> None:
         super().__init__(file)
         self._places = {id(layer): index for index, layer in enumerate(layers)}
 
@@ -143,7 +144,7 @@ class _StatePickler(cloudpickle.Pickler):  # type: ignore[misc]  # untyped base
 
 
 class _StateUnpickler(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, layers: list[Any]) -> None:
+    def __init__(self, file: io.BytesIO, layers: Sequence[object]) -> None:
         super().__init__(file)
         self._layers = layers
 
@@ -155,5 +156,5 @@ def _empty(cls: type) -> Any:
     return object.__new__(cls)
 
 
-def _fill(obj: object, attributes: dict[str, Any]) -> None:
+def _fill(obj: object, attributes: StateDict) -> None:
     obj.__dict__.update(attributes)

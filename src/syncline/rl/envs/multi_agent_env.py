@@ -14,10 +14,10 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from syncline.rl.value_types import AgentDict, AgentMapping, Env, EnvConfig, Frame, Space
+from syncline.rl.value_types import AgentDict, AgentMapping, Env, EnvConfig, Frame, Space, Tree
 
 AgentID = Hashable
-MultiAgentDict = dict[Any, Any]
+MultiAgentDict = AgentDict[Tree]
 """Values by agent id."""
 MultiAgentStep: TypeAlias = Any
 """Observations, rewards, terminateds, truncateds and infos: a tuple of five `MultiAgentDict`."""
@@ -181,7 +181,7 @@ class GroupAgentsWrapper(MultiAgentEnv):
         if act_space is not None:
             self.action_space = act_space
 
-    def _tuple(self, group: object, space_of: Callable[[Any], Space]) -> Space:
+    def _tuple(self, group: object, space_of: Callable[[AgentID], Space]) -> Space:
         return spaces.Tuple([space_of(agent) for agent in self.groups[group]])
 
     def reset(
@@ -259,7 +259,7 @@ class GroupAgentsWrapper(MultiAgentEnv):
         return grouped
 
 
-def make_multi_agent(env_name_or_creator: str | Callable[[Any], Env]) -> type[CopiesOfOneEnv]:
+def make_multi_agent(env_name_or_creator: str | Callable[[EnvConfig], Env]) -> type[CopiesOfOneEnv]:
     """Return the class of a multi-agent environment with n independent single-agent environments.
 
     Its constructor takes a configuration with `num_agents` (1 by default); a creator gets the other
@@ -279,14 +279,14 @@ def make_multi_agent(env_name_or_creator: str | Callable[[Any], Env]) -> type[Co
     return MultiEnv
 
 
-def _maker(env_id: str) -> Callable[[Any], Env]:
+def _maker(env_id: str) -> Callable[[EnvConfig], Env]:
     return lambda _: gym.make(env_id)
 
 
 class CopiesOfOneEnv(MultiAgentEnv):
     """The environment created by `make_multi_agent`."""
 
-    creator: Callable[[Any], Env]
+    creator: Callable[[EnvConfig], Env]
 
     def __init__(self, config: EnvConfig | None = None) -> None:
         config = _copied({} if config is None else config)
@@ -334,7 +334,7 @@ class CopiesOfOneEnv(MultiAgentEnv):
 
     def render(self) -> Frame:
         """Return the images of all agents next to each other, or stacked if they are wide."""
-        images: list[Any] = [env.render() for env in self.envs]
+        images: list[Frame] = [env.render() for env in self.envs]
         wide = images[0].shape[1] > images[0].shape[0]
         return np.concatenate(images, axis=0 if wide else 1)
 
@@ -370,9 +370,9 @@ def _space_of(agent: AgentID, by_agent: AgentMapping[Space] | None, shared: Any)
     return space
 
 
-def _copied(config: EnvConfig) -> dict[str, Any]:
+def _copied(config: EnvConfig) -> EnvConfig:
     """Return a copy of a configuration that keeps the attributes of an EnvContext."""
     if hasattr(config, "copy_with_overrides"):
-        copied: dict[str, Any] = config.copy_with_overrides()
+        copied: EnvConfig = config.copy_with_overrides()
         return copied
     return dict(config)

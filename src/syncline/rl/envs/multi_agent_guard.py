@@ -47,7 +47,7 @@ class GuardedMultiAgentEnv(MultiAgentEnv):
 
     def __init__(
         self,
-        make: Callable[[EnvContext], Any],
+        make: Callable[[EnvContext], Env],
         *,
         context: EnvContext,
         index: int,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -69,7 +68,7 @@ class NativeVectorEnv(gym.vector.VectorWrapper):
             infos,
         )
 
-    def _mark_next_step(self, obs: Arrays, done: np.ndarray, infos: Info) -> dict[str, Any]:
+    def _mark_next_step(self, obs: Arrays, done: np.ndarray, infos: Info) -> Info:
         if not (done.any() or self._resets_next.any()):
             return infos
         marked = dict(infos)
@@ -118,9 +117,9 @@ def _copied(batch: Arrays) -> Arrays:
     return np.array(batch)
 
 
-def _split(batch: Arrays, where: np.ndarray) -> list[Any]:
+def _split(batch: Arrays, where: np.ndarray) -> list[Tree]:
     """Return the values of the marked environments by index, and None for the others."""
-    chosen: list[Any] = [None] * len(where)
+    chosen: list[Tree] = [None] * len(where)
     for index in np.flatnonzero(where):
         chosen[index] = _one_of(batch, int(index))
     return chosen

@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from syncline.rl.value_types import CheckedSpace, Env, Frame, Info, Options, Space, Tree
+from syncline.rl.value_types import CheckedSpace, Env, EnvStep, Frame, Info, Options, Space, Tree
 
 
 class OlderGymEnv(Env):
@@ -46,8 +46,8 @@ class OlderGymEnv(Env):
             return result
         return result, {}
 
-    def step(self, action: Tree) -> tuple[Any, float, bool, bool, Info]:
-        result: tuple[Any, float, bool, bool, dict[str, Any]] = as_new_step(self.env.step(action))
+    def step(self, action: Tree) -> EnvStep:
+        result: EnvStep = as_new_step(self.env.step(action))
         return result
 
     def render(self) -> Frame:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import inspect
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -230,7 +230,7 @@ def _is_gymnasium_class(creator: Creator) -> bool:
     return inspect.isclass(creator) and creator.__module__.startswith("gymnasium.envs.")
 
 
-def _takes_context(parameters: Any) -> bool:
+def _takes_context(parameters: Mapping[str, inspect.Parameter]) -> bool:
     positional = (
         inspect.Parameter.POSITIONAL_ONLY,
         inspect.Parameter.POSITIONAL_OR_KEYWORD,

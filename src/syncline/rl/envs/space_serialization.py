@@ -9,15 +9,15 @@ from __future__ import annotations
 import base64
 import io
 import zlib
-from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
-from syncline.rl.value_types import Space
+from syncline.rl.value_types import CheckedSpace, Space
+from syncline.runs.json_values import JsonObject
 
 
-def gym_space_to_dict(space: Space | None) -> dict[str, Any] | None:
+def gym_space_to_dict(space: Space | None) -> JsonObject | None:
     """Return a space as a dict of plain values; None for None.
 
     Raises:
@@ -63,7 +63,7 @@ def gym_space_to_dict(space: Space | None) -> dict[str, Any] | None:
     )
 
 
-def gym_space_from_dict(saved: dict[str, Any] | None) -> Any:
+def gym_space_from_dict(saved: JsonObject | None) -> CheckedSpace:
     """Return the space of `gym_space_to_dict`.
 
     Raises:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import SupportsFloat
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
+from numpy.typing import DTypeLike
 
 from syncline.rl.envs.checks import mismatch, reward_problem
 from syncline.rl.envs.env_errors import EnvError
@@ -40,13 +41,13 @@ class GuardedSyncVectorEnv(gym.vector.SyncVectorEnv):
                 f"All environments of a vector must have the same spaces, but {error}"
             ) from error
         self._batch = batcher(self.single_observation_space)
-        self._per_env: list[dict[str, Any]] = [{} for _ in guards]
+        self._per_env: list[Info] = [{} for _ in guards]
         self._attach()
 
     def _attach(self) -> None:
         """Update the environments from the guards, and check their next steps."""
         self.envs = [guard.env for guard in self._guards]
-        self._steps: list[Callable[[Any], StepResult]] = [guard.step for guard in self._guards]
+        self._steps: list[Callable[[Tree], StepResult]] = [guard.step for guard in self._guards]
         self._steps_to_check = CHECKED_STEPS
 
     @property
@@ -92,7 +93,7 @@ class GuardedSyncVectorEnv(gym.vector.SyncVectorEnv):
     def step(self, actions: Arrays) -> VectorStep:
         """Step all environments."""
         num_envs, all_obs, steps = self.num_envs, self._env_obs, self._steps
-        rewards: list[Any] = [0.0] * num_envs
+        rewards: list[SupportsFloat] = [0.0] * num_envs
         terminated, truncated = [False] * num_envs, [False] * num_envs
         per_env, has_info = self._per_env, False
         infos: Info = {}
@@ -142,7 +143,7 @@ class GuardedSyncVectorEnv(gym.vector.SyncVectorEnv):
                 return f"Environment at index {index} of its vector: {problem}."
         return f"The observations of a vector environment have different shapes: {error}."
 
-    def _as_rewards(self, rewards: list[Any]) -> np.ndarray:
+    def _as_rewards(self, rewards: list[SupportsFloat]) -> np.ndarray:
         try:
             array = np.array(rewards, np.float64)
             if array.shape == (self.num_envs,):
@@ -171,7 +172,7 @@ def _env_of(guard: EnvGuard) -> Env:
     return guard.env
 
 
-def batcher(space: Space) -> Callable[[Sequence[Any]], Arrays]:
+def batcher(space: Space) -> Callable[[Sequence[Tree]], Arrays]:
     """Return a function that stacks values of a space to new arrays [N, …]."""
     if isinstance(space, spaces.Dict):
         parts = {key: batcher(each) for key, each in space.items()}
@@ -188,7 +189,7 @@ def batcher(space: Space) -> Callable[[Sequence[Any]], Arrays]:
     return lambda values: concatenate(space, values, create_empty_array(space, len(values)) or ())
 
 
-def _stack(values: Sequence[Any], dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
+def _stack(values: Sequence[Tree], dtype: DTypeLike, shape: tuple[int, ...]) -> np.ndarray:
     stacked = np.array(values, dtype)
     if stacked.shape[1:] != shape:
         raise ValueError(f"got the shape {stacked.shape[1:]} instead of {shape}")

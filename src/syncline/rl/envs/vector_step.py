@@ -10,8 +10,6 @@ All vectors implement gymnasium's `VectorEnv`, with these differences for speed:
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from syncline.rl.value_types import Info, Tree
@@ -22,11 +20,11 @@ episode; only native vectors with `AutoresetMode.NEXT_STEP` have it."""
 
 Arrays = Tree
 """An array, or a dict or tuple of arrays as deep as the space."""
-VectorStep = tuple[Arrays, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
+VectorStep = tuple[Arrays, np.ndarray, np.ndarray, np.ndarray, Info]
 """Observations, rewards, terminated, truncated, infos."""
 
 
-def infos_per_env(infos: Info, num_envs: int) -> list[dict[str, Any]]:
+def infos_per_env(infos: Info, num_envs: int) -> list[Info]:
     """Return the info dict of each environment, for `infos` of any vector."""
     if PER_ENV in infos:
         listed: list[Info] = infos[PER_ENV]

@@ -279,13 +279,13 @@ class InfiniteLookbackBuffer:
 
     # ---- the rest ----
 
-    def __getitem__(self, indices: Indices) -> Any:
+    def __getitem__(self, indices: Indices) -> Tree:
         return self.get(indices)
 
     def __setitem__(self, indices: Indices, value: object) -> None:
         self.set(value, at_indices=indices)
 
-    def __add__(self, other: Any) -> InfiniteLookbackBuffer:
+    def __add__(self, other: InfiniteLookbackBuffer | Sequence[Tree]) -> InfiniteLookbackBuffer:
         """Append the items of a list or another buffer (without its lookback), or add a number to
         every number; return a new buffer.
         """

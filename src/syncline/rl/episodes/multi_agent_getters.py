@@ -415,7 +415,7 @@ class MultiAgentGetters:
             made.append(position if 0 <= position < size else None)
         return made
 
-    def _chosen(self, agent_ids: object) -> list[Any]:
+    def _chosen(self, agent_ids: object) -> list[AgentID]:
         if agent_ids is None:
             return list(self.agent_episodes)
         known = agent_ids.__hash__ is not None and agent_ids in self.agent_episodes
@@ -424,7 +424,7 @@ class MultiAgentGetters:
         return [agent for agent in self.agent_episodes if agent in agent_ids]
 
     def _values(
-        self, kind: Kind, agents: list[Any], as_one_hot: bool, key: str | None
+        self, kind: Kind, agents: list[AgentID], as_one_hot: bool, key: str | None
     ) -> Iterator[tuple[object, _Values]]:
         for agent in agents:
             single = self.agent_episodes[agent]

@@ -27,7 +27,7 @@ class OlderValues:
     @property
     def custom_metrics(self) -> Results:
         """Numbers for the results, by name."""
-        found: dict[str, Any] = self.custom_data.setdefault("custom_metrics", {})
+        found: Results = self.custom_data.setdefault("custom_metrics", {})
         return found
 
     @property
@@ -37,9 +37,9 @@ class OlderValues:
         return found
 
     @property
-    def hist_data(self) -> dict[str, list[Any]]:
+    def hist_data(self) -> dict[str, list[float]]:
         """User-defined lists."""
-        found: dict[str, list[Any]] = self.custom_data.setdefault("hist_data", {})
+        found: dict[str, list[float]] = self.custom_data.setdefault("hist_data", {})
         return found
 
     @property
@@ -83,7 +83,7 @@ class OlderMultiAgentValues(OlderValues):
     agent_episodes: AgentDict[Any]
 
     @property
-    def agent_rewards(self) -> dict[tuple[Any, str], float]:
+    def agent_rewards(self) -> dict[tuple[AgentID, str], float]:
         """Sums of the rewards by agent and module."""
         return {
             (agent, each.module_id): each.get_return()

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from syncline.core import api
+from syncline.core.refs import AnyRef
 from syncline.core.remote import remote
 from syncline.exceptions import GetTimeoutError, RayActorError, RayTaskError
 from syncline.rl.checkpointable import StateDict
@@ -25,7 +26,7 @@ from syncline.rl.learners.torch.remote_learner import RemoteLearner
 from syncline.rl.metrics.names import COMPONENT_LEARNER
 from syncline.rl.modules.rl_module import MultiRLModule, MultiRLModuleSpec
 from syncline.rl.runners.sample import Sample
-from syncline.rl.value_types import Batch, Components, LearnerType, Results
+from syncline.rl.value_types import Batch, Components, LearnerType, Options, Results
 from syncline.train.backend import LOOPBACK, GroupPlan, choose_backend
 
 logger = logging.getLogger("syncline")
@@ -57,7 +58,7 @@ class RemoteLearnerGroup(LearnerGroup):
         self._sent = config.copy(copy_frozen=False)
         if config.seed is None:  # all learners must draw the same random numbers
             self._sent.seed = int.from_bytes(os.urandom(4), "little") >> 1
-        self._added: list[tuple[str, dict[str, Any]]] = []
+        self._added: list[tuple[str, Options]] = []
         here = self._sent.copy(copy_frozen=False)
         here.num_gpus_per_learner = here.num_gpus = 0
         self._learner: LearnerType = config.learner_class(config=here, module_spec=module_spec)
@@ -158,7 +159,7 @@ class RemoteLearnerGroup(LearnerGroup):
         self._busy_s += time.perf_counter() - began
         return found
 
-    def _gather(self, refs: list[Any]) -> list[Any]:
+    def _gather(self, refs: list[AnyRef]) -> list[Any]:
         """Return the values; if a process died, raise its error rather than errors it caused.
 
         Raises:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import abc
 from typing import Any
 
-from syncline.rl.value_types import Batch, LearnerType, Tree
+from syncline.rl.value_types import Batch, LearnerType, Network, Tree
 
 TARGET_NETWORK_ACTION_DIST_INPUTS = "target_network_action_dist_inputs"
 """Column of the target network's distribution inputs."""
@@ -48,7 +48,7 @@ class TargetNetworkAPI(abc.ABC):
         """Create the target networks with the weights of their main networks."""
 
     @abc.abstractmethod
-    def get_target_network_pairs(self) -> list[tuple[Any, Any]]:
+    def get_target_network_pairs(self) -> list[tuple[Network, Network]]:
         """Return pairs of a main network and its target network."""
 
     @abc.abstractmethod

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, ItemsView, Iterator, KeysView, ValuesView
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from syncline.rl.checkpointable import Checkpointable, StateDict
-from syncline.rl.value_types import Components
+from syncline.rl.value_types import Components, ModuleType
 from syncline.suggestions import did_you_mean
 
 DEFAULT_MODULE_ID = "default_policy"
@@ -20,7 +20,7 @@ class ModuleDict(Checkpointable):
     """Dict-like access to modules by id, and their states."""
 
     def __init__(self) -> None:
-        self._rl_modules: dict[str, Any] = {}
+        self._rl_modules: dict[str, ModuleType] = {}
 
     def foreach_module(
         self, func: Callable[..., R], *, return_dict: bool = False, **kwargs: object
@@ -42,15 +42,15 @@ class ModuleDict(Checkpointable):
     def __contains__(self, module_id: object) -> bool:
         return module_id in self._rl_modules
 
-    def __getitem__(self, module_id: str) -> Any:
+    def __getitem__(self, module_id: str) -> ModuleType:
         self._check_exists(module_id)
         return self._rl_modules[module_id]
 
-    def get(self, module_id: str, default: object = None) -> Any:
+    def get(self, module_id: str, default: object = None) -> ModuleType:
         """Return a module, or `default` if the id is unknown."""
         return self._rl_modules.get(module_id, default)
 
-    def items(self) -> ItemsView[str, Any]:
+    def items(self) -> ItemsView[str, ModuleType]:
         """Return a view of the ids and modules."""
         return self._rl_modules.items()
 
@@ -58,7 +58,7 @@ class ModuleDict(Checkpointable):
         """Return a view of the ids."""
         return self._rl_modules.keys()
 
-    def values(self) -> ValuesView[Any]:
+    def values(self) -> ValuesView[ModuleType]:
         """Return a view of the modules."""
         return self._rl_modules.values()
 

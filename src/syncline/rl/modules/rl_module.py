@@ -19,7 +19,7 @@ from syncline.rl.modules.default_model_config import DefaultModelConfig, model_c
 from syncline.rl.modules.distribution import Distribution
 from syncline.rl.modules.module_dict import DEFAULT_MODULE_ID, ModuleDict, validate_module_id
 from syncline.rl.value_types import Batch as Batch
-from syncline.rl.value_types import CallArguments, CheckedSpace, Options, Tree
+from syncline.rl.value_types import CallArguments, CheckedSpace, ModuleType, Options, Tree
 from syncline.rl.value_types import Space as Space
 from syncline.suggestions import did_you_mean
 
@@ -44,7 +44,7 @@ class RLModule(Checkpointable):
 
     framework: str | None = None
     """Name of the framework of the tensors: "torch", or None for NumPy arrays."""
-    action_dist_cls: type[Any] | None = None
+    action_dist_cls: type | None = None
     """Class of the action distributions; by default the catalog's. Subclasses may set it in the
     class or in `setup`."""
     STATE_FILE_NAME = "module_state"
@@ -94,7 +94,7 @@ class RLModule(Checkpointable):
             catalog_class=None if self.catalog is None else type(self.catalog),
         )
 
-    def _make_catalog(self, catalog_class: type[Any] | None) -> Exception | None:
+    def _make_catalog(self, catalog_class: type | None) -> Exception | None:
         """Create the catalog; return the error if it does not support the spaces."""
         if catalog_class is None:
             return None
@@ -370,7 +370,7 @@ class MultiRLModule(ModuleDict, RLModule):
 class RLModuleSpec:
     """The class and the constructor arguments of a module, possibly incomplete."""
 
-    module_class: type[Any] | None = None
+    module_class: type | None = None
     """Class of the module."""
     observation_space: Space | None = None
     """Space of its observations."""
@@ -382,12 +382,12 @@ class RLModuleSpec:
     """Do not build this module on env runners."""
     model_config: ModelConfig | None = None
     """Settings; a dict for custom modules."""
-    catalog_class: type[Any] | None = None
+    catalog_class: type | None = None
     """Class that builds the parts of default modules."""
     load_state_path: str | None = None
     """Checkpoint of a module whose weights `build` loads."""
 
-    def build(self) -> Any:
+    def build(self) -> ModuleType:
         """Build the module.
 
         Raises:
@@ -452,7 +452,7 @@ class RLModuleSpec:
 class MultiRLModuleSpec:
     """The class and the arguments of a `MultiRLModule`."""
 
-    multi_rl_module_class: type[Any] = MultiRLModule
+    multi_rl_module_class: type = MultiRLModule
     """Class of the module that contains the others."""
     observation_space: Space | None = None
     """Space of shared parts."""
@@ -492,7 +492,7 @@ class MultiRLModuleSpec:
         """The specifications, under an older name."""
         return self._specs
 
-    def build(self, module_id: str | None = None) -> Any:
+    def build(self, module_id: str | None = None) -> ModuleType:
         """Build the `MultiRLModule`, or one of its modules."""
         if module_id is not None:
             return self[module_id].build()

@@ -14,6 +14,7 @@ from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree, map_tree
 from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.episodes.single_agent_episode import SingleAgentEpisode
+from syncline.rl.value_types import Batch
 
 EPISODE = "item"
 """Column of packed episodes."""
@@ -104,7 +105,7 @@ def flattened(name: str, tree: Tree) -> Rows:
 
 def nested(columns: Rows) -> dict[str, Tree]:
     """Convert columns named by `flattened` back to trees; numbered leaves become tuples."""
-    trees: dict[str, Any] = {}
+    trees: Batch = {}
     for path, leaf in columns.items():
         *parents, last = path.split("/")
         place = trees

@@ -43,7 +43,7 @@ class EpisodeRecorder:
             self._folder += f"/{module_id}"
         self._prefix = f"run-{worker_index:06d}-{uuid.uuid4().hex[:8]}"
         self._written = 0
-        self._rows: list[dict[str, Any]] = []
+        self._rows: list[Batch] = []
         self._size = 0
         if config.output_write_episodes:
             array_msgpack.pack({})  # fail now rather than after the first episode

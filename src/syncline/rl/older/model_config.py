@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from syncline.rl.value_types import Options
 
-MODEL_DEFAULTS: dict[str, Any] = {
+MODEL_DEFAULTS: Options = {
     "fcnet_hiddens": [256, 256],
     "fcnet_activation": "tanh",
     "fcnet_weights_initializer": None,

@@ -18,7 +18,7 @@ from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree, leaves, map_tree, stack_trees
 from syncline.rl.modules.rl_module import RLModule
 from syncline.rl.modules.torch.export import export_module
-from syncline.rl.value_types import Batch, CheckedSpace
+from syncline.rl.value_types import Batch, CheckedSpace, ModuleType
 
 
 class Policy:
@@ -38,7 +38,7 @@ class Policy:
         self._learn = learn
 
     @property
-    def model(self) -> Any:
+    def model(self) -> ModuleType:
         """The module, or the `ModelV2` inside it."""
         return getattr(self._acting.module, "model_v2", self._acting.module)
 
@@ -79,7 +79,7 @@ class Policy:
         input_dict: Mapping[str, object] | None = None,
         explore: bool | None = None,
         **_: object,
-    ) -> tuple[Tree, list[np.ndarray], dict[str, Any]]:
+    ) -> tuple[Tree, list[np.ndarray], Batch]:
         """Return an action, the arrays of the next state, and the other outputs."""
         if obs is None and input_dict is not None:
             obs = input_dict[Columns.OBS]
@@ -92,11 +92,11 @@ class Policy:
     def compute_actions(
         self,
         obs_batch: object,
-        state_batches: Sequence[Any] | None = None,
+        state_batches: Sequence[Tree] | None = None,
         *_: object,
         explore: bool | None = None,
         **__: object,
-    ) -> tuple[Tree, list[np.ndarray], dict[str, Any]]:
+    ) -> tuple[Tree, list[np.ndarray], Batch]:
         """Return actions [B, …], the arrays [B, …] of the next states, and the other outputs."""
         count = len(leaves(obs_batch)[0]) if not isinstance(obs_batch, list) else len(obs_batch)
         observations = (

@@ -6,14 +6,14 @@ import copy
 from dataclasses import dataclass
 from typing import Any
 
-from syncline.rl.value_types import CheckedSpace, SpacePair
+from syncline.rl.value_types import CheckedSpace, Options, SpacePair
 
 
 @dataclass
 class PolicySpec:
     """Spaces and options of one policy; None selects those of the environment and algorithm."""
 
-    policy_class: Any = None
+    policy_class: type | None = None
     """Has no effect: the algorithm decides."""
     observation_space: CheckedSpace = None
     """Space of the observations."""
@@ -23,7 +23,7 @@ class PolicySpec:
     """Options that differ from the algorithm's."""
 
 
-def options_of(declared: object) -> dict[str, Any]:
+def options_of(declared: object) -> Options:
     """Return the options of a policy given as `PolicySpec`, tuple of four, or None."""
     if isinstance(declared, tuple) and len(declared) >= 4:
         return dict(declared[3] or {})

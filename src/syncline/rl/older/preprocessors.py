@@ -108,7 +108,7 @@ class PreprocessorConnector(SingleAgentObservationPreprocessor):
         input_observation_space: CheckedSpace = None,
         input_action_space: Space | None = None,
         *,
-        preprocessor_class: type[Any],
+        preprocessor_class: type,
         options: Mapping[str, object] | None = None,
         **kwargs: object,
     ) -> None:

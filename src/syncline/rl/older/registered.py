@@ -39,7 +39,7 @@ def resolve(kind: Kind, given: object) -> Any:
     return known[given]
 
 
-def resolved(model_config: Options) -> dict[str, Any]:
+def resolved(model_config: Options) -> Options:
     """Replace registered names in network options with their classes."""
     made = dict(model_config)
     for kind in KINDS:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from syncline.rl.value_types import OptionMapping, Results
 
@@ -54,9 +53,7 @@ def older_results(result: OptionMapping) -> Results:
 
 def sampler_results(sampled: OptionMapping) -> Results:
     """Return the results of samples under the keys of older releases."""
-    made: dict[str, Any] = {
-        older: sampled[name] for older, name in RETURNS.items() if name in sampled
-    }
+    made: Results = {older: sampled[name] for older, name in RETURNS.items() if name in sampled}
     policies = {
         name: value
         for name, value in sampled.get("module_episode_returns_mean", {}).items()
@@ -72,7 +69,7 @@ def sampler_results(sampled: OptionMapping) -> Results:
     return made
 
 
-def _with_older_names(stats: Mapping[str, object]) -> dict[str, Any]:
+def _with_older_names(stats: Mapping[str, object]) -> Results:
     renamed = {
         "mean_kl_loss": "kl",
         "curr_kl_coeff": "cur_kl_coeff",

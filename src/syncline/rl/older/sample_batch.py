@@ -10,6 +10,7 @@ import numpy as np
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import Tree, first_leaf, map_tree, stack_trees
 from syncline.rl.metrics.names import DEFAULT_POLICY_ID
+from syncline.rl.value_types import Batch
 
 
 class SampleBatch(dict[str, Any]):
@@ -94,7 +95,7 @@ class SampleBatch(dict[str, Any]):
         """Return the rows from `start` up to, but excluding, `end`."""
         return self._map(lambda leaf: leaf[start:end])
 
-    def rows(self) -> Iterator[dict[str, Any]]:
+    def rows(self) -> Iterator[Batch]:
         """Yield each row as a dict."""
         for n in range(self.count):
             yield {
@@ -103,11 +104,13 @@ class SampleBatch(dict[str, Any]):
                 if name != self.SEQ_LENS
             }
 
-    def columns(self, keys: Sequence[str]) -> list[Any]:
+    def columns(self, keys: Sequence[str]) -> list[Tree]:
         """Return columns."""
         return [self[key] for key in keys]
 
-    def timeslices(self, size: int | None = None, num_slices: int | None = None) -> list[Any]:
+    def timeslices(
+        self, size: int | None = None, num_slices: int | None = None
+    ) -> list[SampleBatch]:
         """Split the rows into batches of `size`, or into `num_slices` batches."""
         if size is None:
             size = max(-(-self.count // (num_slices or 1)), 1)

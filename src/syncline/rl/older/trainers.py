@@ -49,7 +49,7 @@ def with_common_config(extra_config: Mapping[str, object]) -> Options:
     return merged(COMMON_CONFIG, extra_config)
 
 
-def merged(one: Mapping[str, object], other: Mapping[str, object]) -> dict[str, Any]:
+def merged(one: Mapping[str, object], other: Mapping[str, object]) -> Options:
     """Return a copy of `one` updated with `other`; nested dictionaries are merged."""
     made = copy.deepcopy(dict(one))
     for name, value in other.items():
@@ -137,11 +137,11 @@ def build_trainer(
     )
 
 
-COMMON_CONFIG: dict[str, Any] = default_config(Algorithm)
+COMMON_CONFIG: Options = default_config(Algorithm)
 """Options of all algorithms under names from older releases."""
-PPO_DEFAULT_CONFIG: dict[str, Any] = default_config(PPO)
+PPO_DEFAULT_CONFIG: Options = default_config(PPO)
 """Options of PPO under names from older releases."""
-DQN_DEFAULT_CONFIG: dict[str, Any] = default_config(DQN)
+DQN_DEFAULT_CONFIG: Options = default_config(DQN)
 """Options of DQN under names from older releases."""
-SAC_DEFAULT_CONFIG: dict[str, Any] = default_config(SAC)
+SAC_DEFAULT_CONFIG: Options = default_config(SAC)
 """Options of SAC under names from older releases."""

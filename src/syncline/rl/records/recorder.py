@@ -34,7 +34,8 @@ from syncline.rl.metrics.names import (
 )
 from syncline.rl.records.time_split import STEPS_PER_S, TIME_SPLIT, RunnerSeconds
 from syncline.rl.runners.sample import EpisodeResult, Sample
-from syncline.rl.value_types import Results
+from syncline.rl.value_types import AgentMapping, Results
+from syncline.runs.json_values import JsonObject
 from syncline.runs.rotating_lines import RotatingLines
 from syncline.runs.run_directory import RunDirectory, RunKind
 from syncline.runs.run_record import RunRecord
@@ -146,7 +147,7 @@ class AlgorithmRecorder:
         self._episodes = RotatingLines(os.path.join(self.path, EPISODES_FILE), EPISODES_BYTES)
         self._recent: list[EpisodeResult] = []
         self._last: Metrics = {}
-        self._checkpoints: list[dict[str, Any]] = []
+        self._checkpoints: list[JsonObject] = []
         self._runners: dict[int, _Runner] = {}
         self._sampled_at = self._flushed_at = 0.0
         self._error: str | None = None
@@ -334,7 +335,7 @@ class _Runner:
         }
         directory.sample(index, self._attempt, self.pid, self._usage(), spent)
 
-    def _usage(self) -> dict[str, Any]:
+    def _usage(self) -> JsonObject:
         if not self._is_here:
             return {}
         try:
@@ -346,7 +347,7 @@ class _Runner:
             return {}
 
 
-def _by_text(values: Mapping[Any, float]) -> dict[str, float]:
+def _by_text(values: AgentMapping[float]) -> dict[str, float]:
     return {str(key): value for key, value in values.items()}
 
 

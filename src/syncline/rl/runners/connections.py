@@ -178,7 +178,7 @@ class MultiAgentConnections(Connections):
         self, module: ModuleType, episodes: list[MultiAgentEpisode], *, explore: bool
     ) -> list[AgentDict[Tree]]:
         """Return the newest observations of each episode by agent, transformed for the modules."""
-        shared: dict[str, Any] = {}
+        shared: Batch = {}
         batch = ConnectorPipelineV2(connectors=self._to_module)(
             rl_module=module,
             batch={},
@@ -240,7 +240,7 @@ class MultiAgentConnections(Connections):
         return made
 
 
-def _observation(batch: Batch, single: SingleAgentEpisode, memorized: Any) -> Tree:
+def _observation(batch: Batch, single: SingleAgentEpisode, memorized: Tree) -> Tree:
     """Return an agent's observation from a batch, possibly grouped by module, else the newest."""
     key = batch_key(single)
     if Columns.OBS in batch and key in batch[Columns.OBS]:

@@ -57,7 +57,7 @@ class EpisodeHooks:
 
     # -- hooks
 
-    def _call(self, hook: str, place: int, episode: EpisodeType, **further: Any) -> None:
+    def _call(self, hook: str, place: int, episode: EpisodeType, **further: object) -> None:
         if self._callbacks.has(hook):
             runner = self._runner
             self._callbacks.call(
@@ -192,8 +192,8 @@ class EpisodeTracker(EpisodeHooks):
         obs: Tree,
         columns: dict[str, Tree],
         rewards: Tree,
-        terminated: Any,
-        truncated: Any,
+        terminated: Tree,
+        truncated: Tree,
         infos: Info,
     ) -> Tree:
         """Add a step to every episode; begin new episodes in environments whose episode ended.

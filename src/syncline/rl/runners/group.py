@@ -78,7 +78,7 @@ class EnvRunnerGroup:
         self._remotes: dict[int, RunnerHandle] = {}
         for index in range(1, config.num_env_runners + 1):
             self._remotes[index] = self._handle(index)
-        self._local: Any = None
+        self._local: EnvRunnerType = None
         self._is_sharing = False
         if not self._remotes or (
             config.create_local_env_runner and config.create_env_on_local_worker
@@ -93,7 +93,7 @@ class EnvRunnerGroup:
     # -- runners
 
     @property
-    def local_env_runner(self) -> Any:
+    def local_env_runner(self) -> EnvRunnerType:
         """The runner in this process; None if other processes sample."""
         return self._local
 
@@ -314,7 +314,7 @@ class EnvRunnerGroup:
 
     def foreach_env_runner(
         self,
-        func: Callable[[EnvRunnerType], Any] | str,
+        func: Callable[[EnvRunnerType], object] | str,
         *,
         kwargs: Options | None = None,
         local_env_runner: bool = True,
@@ -344,7 +344,7 @@ class EnvRunnerGroup:
         }
         return results + self._receive(sent, timeout_seconds)
 
-    def foreach_env(self, func: Callable[[EnvRunnerType], Any]) -> list[list[Any]]:
+    def foreach_env(self, func: Callable[[EnvRunnerType], object]) -> list[list[Any]]:
         """Call `func(env)` for every environment; return the results by runner."""
         return self.foreach_env_runner(lambda runner: [func(each) for each in runner.envs])
 

@@ -222,7 +222,7 @@ class MultiAgentEnvRunner(EpisodeSampling):
     def make_acting(self) -> None:
         """Create the acting policies of the current modules."""
         self._acting: dict[str, ActingPolicy] = {}
-        self._initial: dict[str, Any] = {}
+        self._initial: dict[str, Tree] = {}
         self._to_env: dict[str, Any] = {}
         for module_id, module in self.module.items():
             self._add_acting(module_id, module)

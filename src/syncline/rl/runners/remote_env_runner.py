@@ -6,7 +6,7 @@ import os
 import pickle
 import socket
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import cloudpickle
 
@@ -15,7 +15,7 @@ from syncline.rl.config.module_change import ModuleChange
 from syncline.rl.runners.sample import Sample
 from syncline.rl.runners.shared_memory import NO_PROGRESS, MemoryAddress, SampleWriter
 from syncline.rl.runners.threads import limited_threads
-from syncline.rl.value_types import Options, Space, StateDict, Tree
+from syncline.rl.value_types import EnvRunnerType, Options, Space, StateDict, Tree
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ class RemoteEnvRunner:
         self._threads = max(int(config.num_cpus_per_env_runner), 1)
         self._index, self._host = worker_index, socket.gethostname()
         with limited_threads(self._threads):
-            self._runner: Any = runner_class(config=config, worker_index=worker_index)
+            self._runner: EnvRunnerType = runner_class(config=config, worker_index=worker_index)
         self._writer = SampleWriter()
         if hasattr(self._runner, "progress"):
             self._runner.progress = self._writer.progress

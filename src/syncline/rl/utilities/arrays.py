@@ -7,6 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from numpy.typing import DTypeLike
 
 from syncline.rl.columns.trees import Tree, map_tree
 from syncline.rl.value_types import CheckedSpace
@@ -38,7 +39,11 @@ def convert_to_numpy(x: Tree, reduce_type: bool = True, reduce_floats: bool = Tr
 
 
 def one_hot(
-    x: Tree, depth: int = 0, on_value: float = 1.0, off_value: float = 0.0, dtype: Any = np.float32
+    x: Tree,
+    depth: int = 0,
+    on_value: float = 1.0,
+    off_value: float = 0.0,
+    dtype: DTypeLike = np.float32,
 ) -> np.ndarray:
     """Encode integers [...] as one-hot vectors [..., depth]; a depth of 0 is the maximum plus 1."""
     numbers = np.asarray(x, np.int64)

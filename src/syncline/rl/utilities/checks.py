@@ -12,7 +12,7 @@ from syncline import tune
 from syncline.rl.algorithm.algorithm import Algorithm
 from syncline.rl.columns.trees import Tree
 from syncline.rl.utilities.arrays import convert_to_numpy
-from syncline.rl.value_types import ModuleType, Results
+from syncline.rl.value_types import ModuleType, Options, Results
 
 
 def check(
@@ -38,7 +38,7 @@ def check(
             raise AssertionError(f"{x} and {y} are close, but must not be.")
 
 
-def _compare(x: Tree, y: Any, atol: float, rtol: float) -> None:
+def _compare(x: Tree, y: Tree, atol: float, rtol: float) -> None:
     if isinstance(x, Mapping):
         assert set(x) == set(y), f"keys {sorted(map(str, x))} and {sorted(map(str, y))}"
         for key, value in x.items():
@@ -108,8 +108,8 @@ def run_rllib_example_script_experiment(
     base_config: object,
     args: argparse.Namespace | None = None,
     *,
-    stop: dict[str, Any] | None = None,
-    success_metric: dict[str, Any] | None = None,
+    stop: Options | None = None,
+    success_metric: Options | None = None,
     **_: object,
 ) -> Any:
     """Train with the arguments of an example script; return the results.
@@ -164,7 +164,7 @@ def _with_arguments(base_config: Any, args: argparse.Namespace) -> Any:
     return config
 
 
-def _train_alone(config: Any, stop: Mapping[str, float]) -> dict[str, Any]:
+def _train_alone(config: Any, stop: Mapping[str, float]) -> Results:
     algo = config.build_algo()
     try:
         while True:

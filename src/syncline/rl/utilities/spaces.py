@@ -7,6 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from numpy.typing import DTypeLike
 
 from syncline.rl.columns.trees import Tree, first_leaf, leaves, map_tree, stack_trees
 from syncline.rl.runners.actions import actions_for_env, actions_from_env
@@ -23,7 +24,7 @@ class Simplex(gym.Space[np.ndarray]):
     """
 
     def __init__(
-        self, shape: Sequence[int], concentration: Any = None, dtype: Any = np.float32
+        self, shape: Sequence[int], concentration: Any = None, dtype: DTypeLike = np.float32
     ) -> None:
         super().__init__(tuple(shape), dtype)
         self.dim = shape[-1]

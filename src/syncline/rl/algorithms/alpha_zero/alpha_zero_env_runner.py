@@ -23,7 +23,7 @@ from syncline.rl.metrics.names import DEFAULT_MODULE_ID
 from syncline.rl.modules.rl_module import MultiRLModule
 from syncline.rl.runners.noise import generator, seed_or_random
 from syncline.rl.runners.sample import EpisodeResult, Sample, SampleTimes
-from syncline.rl.value_types import ModuleType, Space, StateDict
+from syncline.rl.value_types import ModuleType, Space, StateDict, Tree
 
 MCTS_POLICIES = "mcts_policies"
 """Column of the search policies, [B, A]."""
@@ -279,7 +279,7 @@ def edge_reward(position: Position, threshold: float | None) -> float:
 
 
 def value_targets(
-    moves: Sequence[Any], end: Position, gamma: float, threshold: float | None
+    moves: Sequence[Tree], end: Position, gamma: float, threshold: float | None
 ) -> list[float]:
     """Return z of every move: its discounted future rewards for the player who made it.
 

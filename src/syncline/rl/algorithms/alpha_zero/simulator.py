@@ -144,7 +144,7 @@ class Simulator:
             )
         return next(iter(obs))
 
-    def _get_state(self) -> Any:
+    def _get_state(self) -> Tree:
         if self._offers_state:
             return self.env.get_state()
         state = get_env_state(self.env)

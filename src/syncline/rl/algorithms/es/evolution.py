@@ -22,7 +22,7 @@ from syncline.rl.modules.rl_module import RLModuleSpec
 from syncline.rl.modules.torch.catalog import Catalog
 from syncline.rl.runners.sample import EpisodeResult, Sample
 from syncline.rl.runners.sampling_results import log_samples
-from syncline.rl.value_types import EnvRunnerType, ModuleType, Selection
+from syncline.rl.value_types import EnvRunnerType, ModuleType, Results, Selection
 
 ConfigT = TypeVar("ConfigT", bound="EvolutionConfig")
 
@@ -203,9 +203,7 @@ class EvolutionAlgorithm(Algorithm):
 
     # -- updates
 
-    def ascend(
-        self, weights: np.ndarray, pairs: Sequence[tuple[Outcome, Outcome]]
-    ) -> dict[str, Any]:
+    def ascend(self, weights: np.ndarray, pairs: Sequence[tuple[Outcome, Outcome]]) -> Results:
         """Step along the sum of `weights[n]` times the noise of pair n; return metrics."""
         starts = [positive.job.noise_index for positive, _ in pairs]
         ascent = weighted_noise(self.noise, starts, weights, self._num_weights)

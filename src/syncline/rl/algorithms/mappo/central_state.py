@@ -90,7 +90,7 @@ class CentralStateEnv(MultiAgentEnv):
     def close(self) -> None:
         self.inner.close()
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> CheckedSpace:
         if name.startswith("_") or name == "inner":
             raise AttributeError(name)
         return getattr(self.inner, name)
@@ -111,7 +111,7 @@ def _make_with_state(maker: EnvMaker, context: EnvContext) -> MultiAgentEnv:
             f"MAPPO needs a MultiAgentEnv, but {maker.name} is a {type(env).__name__}. Use PPO for "
             "environments with one agent."
         )
-    found: list[Any] = [env.get_observation_space(agent) for agent in all_agents(env)]
+    found: list[CheckedSpace] = [env.get_observation_space(agent) for agent in all_agents(env)]
     if all(_has_parts(space) and STATE in space.spaces for space in found):
         return env
     return CentralStateEnv(env)
@@ -121,10 +121,10 @@ def _has_parts(space: Space) -> bool:
     return isinstance(space, spaces.Dict) and OBS in space.spaces
 
 
-def _observed(space: CheckedSpace) -> Any:
+def _observed(space: CheckedSpace) -> CheckedSpace:
     """Return the space of an agent's own observation."""
     return space[OBS] if _has_parts(space) else space
 
 
-def _parts(space: CheckedSpace) -> dict[str, Any]:
+def _parts(space: CheckedSpace) -> dict[str, CheckedSpace]:
     return dict(space.spaces) if _has_parts(space) else {OBS: space}

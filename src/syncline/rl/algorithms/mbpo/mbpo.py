@@ -52,7 +52,7 @@ class MBPOConfig(SACConfig):
     num_trainings_retained: int = 1
     real_data_ratio: float = 0.05
     num_updates_per_step: int = 20
-    termination_fn: Callable[..., Any] | None = None
+    termination_fn: Callable[..., np.ndarray] | None = None
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class=algo_class or MBPO)
@@ -71,7 +71,7 @@ class MBPOConfig(SACConfig):
         num_trainings_retained: int = NotProvided,
         real_data_ratio: float = NotProvided,
         num_updates_per_step: int = NotProvided,
-        termination_fn: Callable[..., Any] | None = NotProvided,
+        termination_fn: Callable[..., np.ndarray] | None = NotProvided,
         **kwargs: Any,
     ) -> ConfigT:
         """Set hyperparameters.

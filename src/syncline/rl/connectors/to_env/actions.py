@@ -6,8 +6,6 @@ pipeline itself or inserts connectors before them.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from syncline.rl.columns.names import Columns
@@ -46,7 +44,7 @@ class UnBatchToIndividualItems(DefaultConnector):
         }
 
 
-def _by_key(column: object, keys: list[Any]) -> Any:
+def _by_key(column: object, keys: list[Tree]) -> Tree:
     if isinstance(column, dict) and any(key in column for key in keys):
         return column
     made: AgentDict[list[Tree]] = {}

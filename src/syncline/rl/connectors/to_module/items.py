@@ -7,7 +7,7 @@ program calls a pipeline itself or appends connectors to them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import Any
 
 import numpy as np
@@ -221,7 +221,7 @@ class AgentToModuleMapping(DefaultConnector):
         """
         by_id = {getattr(episode, "id_", None): episode for episode in episodes}
         made: Batch = {}
-        keys: dict[str, list[Any]] = {}
+        keys: dict[str, list[Hashable]] = {}
         for column, values in batch.items():
             if not isinstance(values, dict) or column in self._modules:
                 made[column] = values

@@ -19,7 +19,7 @@ from syncline.rl.connectors.agent_spaces import for_each_agent, space_of_agent
 from syncline.rl.connectors.connector import Batch, ConnectorV2
 from syncline.rl.connectors.to_module.preprocessors import write_newest
 from syncline.rl.episodes.episode_type import EpisodeType
-from syncline.rl.value_types import AgentDict, AgentID, Episodes, Space, Tree
+from syncline.rl.value_types import AgentDict, AgentID, CheckedSpace, Episodes, Space, Tree
 
 SMALLEST_STD = 1e-8
 
@@ -167,7 +167,7 @@ class MeanStdFilter(ConnectorV2):
             write_newest(episode, row, changed)
 
     def _standardized(
-        self, values: np.ndarray, boxes: list[Any], known: list[Moments], place: int
+        self, values: np.ndarray, boxes: list[CheckedSpace], known: list[Moments], place: int
     ) -> np.ndarray:
         if boxes[place] is None:
             return values
@@ -181,7 +181,9 @@ class MeanStdFilter(ConnectorV2):
             made = np.clip(made, -self.clip_by_value, self.clip_by_value)
         return made.astype(np.float32)
 
-    def _of_agent(self, agent: AgentID, boxes: list[Any]) -> tuple[list[Moments], list[Moments]]:
+    def _of_agent(
+        self, agent: AgentID, boxes: list[CheckedSpace]
+    ) -> tuple[list[Moments], list[Moments]]:
         if agent not in self._merged:
             self._merged[agent] = [
                 Moments.of_none(() if box is None else box.shape) for box in boxes
@@ -254,7 +256,7 @@ def _joined(
     return made
 
 
-def _boxes(space: Space) -> list[Any]:
+def _boxes(space: Space) -> list[CheckedSpace]:
     """Return the leaves of a space in the order of its values; None for leaves without a mean."""
     if isinstance(space, gym.spaces.Dict):
         return [box for each in space.spaces.values() for box in _boxes(each)]

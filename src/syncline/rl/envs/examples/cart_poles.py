@@ -10,9 +10,9 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.classic_control import CartPoleEnv
 
-from syncline.rl.value_types import Env, EnvConfig, EnvStep, Info, Space, Tree
+from syncline.rl.value_types import Batch, Env, EnvConfig, EnvStep, Info, Options, Space, Tree
 
-Obs = dict[str, Any]
+Obs = Batch
 
 
 class CartPoleSparseRewards(Env):
@@ -42,14 +42,14 @@ class CartPoleSparseRewards(Env):
         score = self.running_reward if terminated else 0.0
         return self._masked(obs), score, terminated, truncated, info
 
-    def get_state(self) -> Any:
+    def get_state(self) -> Tree:
         """Return the state; it can be restored several times."""
         pole, limit = self._layers()
         place = np.array(pole.state), pole.steps_beyond_terminated
         random = pole.np_random.bit_generator.state
         return place, limit._elapsed_steps, self.running_reward, random
 
-    def set_state(self, state: Any) -> Obs:
+    def set_state(self, state: Tree) -> Obs:
         """Restore a state, and return its observation."""
         pole, limit = self._layers()
         (place, pole.steps_beyond_terminated), limit._elapsed_steps, self.running_reward, random = (
@@ -125,7 +125,7 @@ class ParametricActionsCartPole(Env):
     action (zeros for unavailable ones). Unavailable actions raise ValueError.
     """
 
-    def __init__(self, max_avail_actions: int | dict[str, Any] = 10) -> None:
+    def __init__(self, max_avail_actions: int | Options = 10) -> None:
         if isinstance(max_avail_actions, dict):
             max_avail_actions = int(max_avail_actions.get("max_avail_actions", 10))
         self.wrapped = gym.make("CartPole-v1")

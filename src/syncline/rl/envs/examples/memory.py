@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.classic_control import CartPoleEnv, PendulumEnv
 
-from syncline.rl.value_types import Env, EnvConfig, EnvStep, Info, Space, Tree
+from syncline.rl.value_types import Env, EnvConfig, EnvStep, Info, Options, Space, Tree
 
 
 class StatelessCartPole(CartPoleEnv):
@@ -102,7 +100,7 @@ class RepeatInitialObsEnv(Env):
     All later observations are 0.
     """
 
-    def __init__(self, episode_len: int | dict[str, Any] | None = 100) -> None:
+    def __init__(self, episode_len: int | Options | None = 100) -> None:
         if not isinstance(episode_len, int):
             episode_len = int((episode_len or {}).get("episode_len", 100))
         self.observation_space = spaces.Discrete(2)

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from syncline.rl.envs.multi_agent_env import make_multi_agent
-from syncline.rl.value_types import Env, Info, Options, Tree
+from syncline.rl.value_types import Env, EnvReset, EnvStep, Options, Tree
 
 
 class RandomEnv(Env):
@@ -35,7 +35,7 @@ class RandomEnv(Env):
             self.observation_sample = self.observation_space.sample()
             self.reward_sample = self.reward_space.sample()
 
-    def reset(self, *, seed: int | None = None, options: Options | None = None) -> tuple[Any, Info]:
+    def reset(self, *, seed: int | None = None, options: Options | None = None) -> EnvReset:
         super().reset(seed=seed)
         if seed is not None:
             self.observation_space.seed(seed)
@@ -43,7 +43,7 @@ class RandomEnv(Env):
         self.steps = 0
         return self._obs(), {}
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: Tree) -> EnvStep:
         if self.check_action_bounds and not self.action_space.contains(action):
             raise ValueError(f"The action {action!r} is not in {self.action_space}.")
         self.steps += 1

@@ -148,7 +148,7 @@ class _LocalInference:
     def __init__(
         self,
         config: Any,
-        ask: Callable[..., dict[str, Any]],
+        ask: Callable[..., Message],
         update_interval: float,
         clock: Callable[[], float],
     ) -> None:
@@ -171,7 +171,7 @@ class _LocalInference:
         self._interval = update_interval
         self._clock = clock
         self._episodes: dict[str, _Running] = {}
-        self._ready: list[dict[str, Any]] = []
+        self._ready: list[Message] = []
         self._steps = 0
         self.update()
 

@@ -7,10 +7,10 @@ directly. Its state has the layout of `torch.optim.Adam`.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import nn
+
+from syncline.rl.value_types import Options
 
 
 class FlatAdam(torch.optim.Optimizer):
@@ -30,7 +30,7 @@ class FlatAdam(torch.optim.Optimizer):
             params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         )
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
+    def add_param_group(self, param_group: Options) -> None:
         """Add parameters with separate options."""
         # The undecorated method, because the decorator imports torch's compiler.
         add = torch.optim.Optimizer.add_param_group
@@ -48,7 +48,7 @@ class FlatAdam(torch.optim.Optimizer):
                 if parameter.grad is not None:
                     self._update(parameter, group)
 
-    def _update(self, parameter: nn.Parameter, group: dict[str, Any]) -> None:
+    def _update(self, parameter: nn.Parameter, group: Options) -> None:
         state = self.state[parameter]
         assert parameter.grad is not None
         if not state:

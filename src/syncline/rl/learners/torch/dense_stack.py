@@ -9,7 +9,7 @@ no activation, are supported.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from torch import nn
 
 from syncline.rl.modules.torch.encoders import TorchMLPEncoder
 from syncline.rl.modules.torch.heads import TorchMLPHead
+from syncline.rl.value_types import Network
 
 Activation = Literal["relu", "tanh", None]
 
@@ -183,7 +184,7 @@ def _through(activation: Activation, gradient: np.ndarray, outputs: np.ndarray) 
     gradient *= outputs
 
 
-def dense_stack(*parts: Any, scratch: Scratch | None = None) -> DenseStack | None:
+def dense_stack(*parts: Network, scratch: Scratch | None = None) -> DenseStack | None:
     """Return the concatenated layers of encoders and heads; None unless all are fully connected
     layers on the CPU in float32 without hooks.
     """

@@ -28,7 +28,9 @@ from syncline.rl.connectors.to_module.items import items_of
 from syncline.rl.episodes.from_fragments import Part, episode_of, parts_of
 from syncline.rl.episodes.single_agent_episode import SingleAgentEpisode
 from syncline.rl.learners.torch.train_batch import TrainBatch
+from syncline.rl.metrics.metrics_logger import MetricsLogger
 from syncline.rl.metrics.names import DEFAULT_MODULE_ID
+from syncline.rl.value_types import ModuleType
 
 _ENDS = (Columns.LOSS_MASK, Columns.TERMINATEDS, Columns.TRUNCATEDS)
 
@@ -42,7 +44,9 @@ class LearnerConnectors:
         metrics: Logger that is passed to connectors.
     """
 
-    def __init__(self, pipeline: ConnectorPipelineV2, modules: Any, metrics: Any) -> None:
+    def __init__(
+        self, pipeline: ConnectorPipelineV2, modules: ModuleType, metrics: MetricsLogger
+    ) -> None:
         self.pipeline = pipeline
         self._modules = modules
         self._metrics = metrics
@@ -193,7 +197,7 @@ def _rebuilt(
     fragment: Fragment,
     parts: Sequence[Part],
     obs: list[list[Tree]],
-    rewards: list[list[Any]],
+    rewards: list[list[Tree]],
     columns: dict[str, list[list[Tree]]],
 ) -> Fragment:
     """Return a fragment with new observations, rewards and columns, given by part."""

@@ -39,7 +39,7 @@ class Optimizers:
         module_id: str,
         name: str,
         params: Sequence[nn.Parameter],
-        lr: OptionSchedule,
+        lr: OptionSchedule | None,
         eps: float,
     ) -> None:
         """Create Adam for parameters of a module, and make them views of one vector."""

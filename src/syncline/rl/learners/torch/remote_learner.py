@@ -17,7 +17,7 @@ from syncline.core.host import interface_of
 from syncline.rl.columns.trees import map_tree
 from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.runners.threads import limited_threads
-from syncline.rl.value_types import CallArguments, LearnerType, Tree
+from syncline.rl.value_types import CallArguments, LearnerType, StateDict, Tree
 from syncline.train.backend import GroupPlan
 from syncline.train.torch import process_group
 
@@ -41,7 +41,7 @@ class RemoteLearner:
                 config=config, module_spec=module_spec
             )
             self._learner.build()
-        self._state_before: Any = None
+        self._state_before: StateDict | None = None
 
     def address(self) -> str:
         """Return the address of this machine."""
@@ -77,7 +77,7 @@ class RemoteLearner:
         with limited_threads(self._threads):
             return getattr(self._learner, method)(*args, **options)
 
-    def state_before_update(self) -> Any:
+    def state_before_update(self) -> StateDict | None:
         """Return the state before the latest update, or None."""
         return self._state_before
 

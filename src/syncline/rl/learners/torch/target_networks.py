@@ -17,7 +17,7 @@ from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.learners.torch.torch_learner import TorchLearner
 from syncline.rl.learners.torch.train_batch import Batch
 from syncline.rl.metrics.names import NUM_ENV_STEPS_SAMPLED_LIFETIME
-from syncline.rl.value_types import ModuleType, Results, Selection
+from syncline.rl.value_types import ModuleType, Network, Results, Selection
 
 NUM_TARGET_UPDATES = "num_target_updates"
 
@@ -65,7 +65,7 @@ class TargetNetworkLearner(TorchLearner):
         self.errors: dict[str, torch.Tensor] = {}
         self._reported: dict[str, Results] = {}
         self._last_target_update: dict[str, int] = {}
-        self._targets_of: dict[str, tuple[Any, Any]] = {}
+        self._targets_of: dict[str, tuple[Network, Network]] = {}
         super().build()
 
     def update_on_rows(
@@ -242,7 +242,7 @@ def weighted_mean(losses: torch.Tensor, batch: Batch) -> torch.Tensor:
     return (losses * batch[WEIGHTS] if WEIGHTS in batch else losses).mean(-1)
 
 
-def move_targets(pairs: object, tau: float) -> None:
+def move_targets(pairs: Sequence[tuple[Network, Network]], tau: float) -> None:
     """Set each target network to (1 - tau) target + tau online; buffers are copied.
 
     Args:
@@ -252,7 +252,7 @@ def move_targets(pairs: object, tau: float) -> None:
     move_tensors(target_tensors(pairs), tau)
 
 
-def target_tensors(pairs: Any) -> TargetTensors:
+def target_tensors(pairs: Sequence[tuple[Network, Network]]) -> TargetTensors:
     """Return target parameters, online parameters, and pairs of buffers."""
     online = [each for one, _ in pairs for each in one.parameters()]
     target = [each for _, other in pairs for each in other.parameters()]

@@ -7,7 +7,7 @@ state. Not covered: the losses (subclasses of the algorithms) and several learne
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -87,8 +87,10 @@ class TorchLearner(Checkpointable):
         self.optimizers = Optimizers()
         scaler_class = config._torch_grad_scaler_class
         self._scaler: Any = None if scaler_class is None else scaler_class()
-        self._compiled: dict[str, Any] = {}
-        self._schedulers: dict[torch.optim.Optimizer, list[Any]] = {}
+        self._compiled: dict[str, Callable[..., Batch]] = {}
+        self._schedulers: dict[
+            torch.optim.Optimizer, list[torch.optim.lr_scheduler.LRScheduler]
+        ] = {}
         self.rank = 0
         """Rank among the learners of a group."""
         self.num_learners = 1
@@ -206,7 +208,7 @@ class TorchLearner(Checkpointable):
         module_id: str,
         optimizer_name: str,
         params: Sequence[nn.Parameter],
-        lr: OptionSchedule,
+        lr: OptionSchedule | None,
         eps: float = 1e-8,
     ) -> None:
         """Create Adam for parameters of a module, and make them views of one vector."""
@@ -666,14 +668,16 @@ class TorchLearner(Checkpointable):
             scaler=self._scaler,
         )
 
-    def _schedulers_of(self, optimizer: torch.optim.Optimizer) -> list[Any]:
+    def _schedulers_of(
+        self, optimizer: torch.optim.Optimizer
+    ) -> list[torch.optim.lr_scheduler.LRScheduler]:
         """Return torch's learning rate schedulers, which step once per update."""
         classes = self.config._torch_lr_scheduler_classes or ()
         if optimizer not in self._schedulers:
             self._schedulers[optimizer] = [make(optimizer) for make in classes]
         return self._schedulers[optimizer]
 
-    def _all_schedulers(self) -> list[Any]:
+    def _all_schedulers(self) -> list[torch.optim.lr_scheduler.LRScheduler]:
         return [
             scheduler
             for module_id in self.optimizers.module_ids

@@ -23,7 +23,7 @@ from syncline.rl.modules.torch.distributions.categorical import TorchCategorical
 from syncline.rl.modules.torch.distributions.gaussian import TorchDiagGaussian
 from syncline.rl.modules.torch.encoders import TorchActorCriticEncoder, TorchMLPEncoder
 from syncline.rl.modules.torch.heads import TorchFreeLogStdMLPHead, TorchMLPHead
-from syncline.rl.value_types import ModuleType, Space
+from syncline.rl.value_types import ModuleType, Network, Space
 
 _ACTIVATIONS: dict[type, ActivationName] = {
     nn.Tanh: "tanh",
@@ -105,7 +105,7 @@ def numpy_policy(module: ModuleType) -> NumpyActing | None:
     return None if sampler is None else NumpyActing(weights, sampler, log_std_limit=limit)
 
 
-def numpy_network(*parts: Any) -> NumpyNetwork | None:
+def numpy_network(*parts: Network) -> NumpyNetwork | None:
     """Return the forward pass of an encoder and a head in NumPy; None unless they are fully
     more than fully connected layers on the CPU in float32.
     """

@@ -16,7 +16,7 @@ import torch
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import first_leaf, map_tree
 from syncline.rl.modules.acting import Arrays
-from syncline.rl.modules.distribution import Noise
+from syncline.rl.modules.distribution import Distribution, Noise
 from syncline.rl.modules.torch.policy_weights import numpy_sampler
 from syncline.rl.value_types import Batch, ModuleType, Options, Space, Tree
 
@@ -120,7 +120,7 @@ class TorchActing:
         )
 
 
-def sampling_noise(cls: Any, space: Space, model_config: Any) -> Noise | None:
+def sampling_noise(cls: type[Distribution], space: Space, model_config: object) -> Noise | None:
     """Return the noise that a distribution samples from; None if it draws its own numbers.
 
     A distribution draws its own numbers if a subclass overrides its sampling.
@@ -135,7 +135,7 @@ def sampling_noise(cls: Any, space: Space, model_config: Any) -> Noise | None:
     return noise
 
 
-def _replaces_sampling(cls: Any) -> bool:
+def _replaces_sampling(cls: type) -> bool:
     """Return True if a class overrides sampling but not sampling with noise."""
     for each in cls.__mro__:
         if "sample_with_noise" in vars(each):

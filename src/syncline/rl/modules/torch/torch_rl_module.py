@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ from syncline.rl.modules.rl_module import Batch, RLModule
 from syncline.rl.modules.torch.distributions.categorical import TorchCategorical
 from syncline.rl.modules.torch.distributions.gaussian import TorchDiagGaussian
 from syncline.rl.modules.torch.torch_acting import TorchActing
-from syncline.rl.value_types import Options, Tree
+from syncline.rl.value_types import ModuleType, Options, Tree
 
 
 @dataclass
@@ -72,7 +72,9 @@ class TorchRLModule(nn.Module, RLModule):
         """Call `_forward_exploration` in evaluation mode."""
         return self._in_evaluation_mode(self._forward_exploration, batch, kwargs)
 
-    def _in_evaluation_mode(self, forward: Any, batch: Batch, kwargs: Options) -> Batch:
+    def _in_evaluation_mode(
+        self, forward: Callable[..., Batch], batch: Batch, kwargs: Options
+    ) -> Batch:
         if not self.training:
             output: Batch = forward(batch, **kwargs)
             return output
@@ -165,7 +167,7 @@ class TorchRLModule(nn.Module, RLModule):
             for part in self.get_non_inference_attributes()
         )
 
-    def get_inference_action_dist_cls(self) -> type[Any]:
+    def get_inference_action_dist_cls(self) -> type:
         """Return `action_dist_cls`, or the default class for the action space."""
         if self.action_dist_cls is not None:
             return self.action_dist_cls
@@ -190,7 +192,7 @@ class TorchDDPRLModule(RLModule, nn.parallel.DistributedDataParallel):
         self.model_config, self.catalog = inner.model_config, inner.catalog
         self.framework = inner.framework
 
-    def unwrapped(self) -> Any:
+    def unwrapped(self) -> ModuleType:
         """Return the inner module."""
         return self.module
 
@@ -214,17 +216,17 @@ class TorchDDPRLModule(RLModule, nn.parallel.DistributedDataParallel):
         """Return True if the inner module is stateful."""
         return bool(self.unwrapped().is_stateful())
 
-    def get_inference_action_dist_cls(self) -> type[Any]:
+    def get_inference_action_dist_cls(self) -> type:
         """Return the inner module's class."""
         cls: type[object] = self.unwrapped().get_inference_action_dist_cls()
         return cls
 
-    def get_exploration_action_dist_cls(self) -> type[Any]:
+    def get_exploration_action_dist_cls(self) -> type:
         """Return the inner module's class."""
         cls: type[object] = self.unwrapped().get_exploration_action_dist_cls()
         return cls
 
-    def get_train_action_dist_cls(self) -> type[Any]:
+    def get_train_action_dist_cls(self) -> type:
         """Return the inner module's class."""
         cls: type[object] = self.unwrapped().get_train_action_dist_cls()
         return cls

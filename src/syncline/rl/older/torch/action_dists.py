@@ -193,7 +193,7 @@ class TorchDiagGaussian(TorchDistributionWrapper):
         """Return the entropies."""
         return super().entropy().sum(-1)
 
-    def kl(self, other: Any) -> torch.Tensor:
+    def kl(self, other: TorchDistributionWrapper) -> torch.Tensor:
         """Return the divergences."""
         return super().kl(other).sum(-1)
 
@@ -277,7 +277,7 @@ class TorchBeta(TorchDistributionWrapper):
         """Return the entropies."""
         return super().entropy().sum(-1)
 
-    def kl(self, other: Any) -> torch.Tensor:
+    def kl(self, other: TorchDistributionWrapper) -> torch.Tensor:
         """Return the divergences."""
         return super().kl(other).sum(-1)
 
@@ -347,7 +347,7 @@ class OlderDistribution(Distribution):
     Subclasses created by `adapted` define the class and the network.
     """
 
-    older_class: type[Any]
+    older_class: type
     model: Any = None
 
     def __init__(self, older: Any, deterministic: bool = False) -> None:
@@ -391,7 +391,7 @@ class OlderDistribution(Distribution):
 class _Reshaped:
     """A distribution over rows, for inputs with any leading dimensions."""
 
-    def __init__(self, cls: type[Any], inputs: torch.Tensor, model: Any) -> None:
+    def __init__(self, cls: type, inputs: torch.Tensor, model: Any) -> None:
         self._front = inputs.shape[:-1]
         self.dist = cls(inputs.reshape(-1, inputs.shape[-1]), model)
 

@@ -130,7 +130,7 @@ class ModelCatalog:
         return made
 
 
-def _default(space: CheckedSpace, config: Mapping[str, object]) -> type[Any]:
+def _default(space: CheckedSpace, config: Mapping[str, object]) -> type:
     if config["use_lstm"]:
         return LSTMWrapper
     if config["use_attention"]:

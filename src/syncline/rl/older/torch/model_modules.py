@@ -26,10 +26,10 @@ FEATURES = 256
 
 
 def built_model(
-    cls: type[Any],
+    cls: type,
     observation_space: Space,
     action_space: Space,
-    outputs: Any,
+    outputs: int | None,
     config: Any,
     name: str,
 ) -> Network:
@@ -52,7 +52,7 @@ def built_model(
         ) from error
 
 
-def default_model(space: CheckedSpace) -> type[Any]:
+def default_model(space: CheckedSpace) -> type:
     """Return the default network for flat observations or images."""
     return VisionNetwork if len(space.shape) == 3 else FullyConnectedNetwork
 

@@ -16,7 +16,7 @@ from torch import nn
 
 from syncline.rl.modules.torch.observations import at, leaf_spaces, to_vector, vector_size
 from syncline.rl.older.view_requirement import ViewRequirement
-from syncline.rl.value_types import Batch, CheckedSpace, Space, Tree
+from syncline.rl.value_types import Batch, CheckedSpace, Results, Space, Tree
 
 OBS, OBS_FLAT = "obs", "obs_flat"
 
@@ -78,7 +78,7 @@ class ModelV2:
         """Return the loss, or list of losses, that replaces the algorithm's."""
         return policy_loss
 
-    def metrics(self) -> dict[str, Any]:
+    def metrics(self) -> Results:
         """Return metrics for the results."""
         return {}
 
@@ -215,7 +215,7 @@ def unpacked(space: Space, flat: torch.Tensor) -> Tree:
     return flat
 
 
-def _split(spaces: list[Any], flat: torch.Tensor) -> list[Any]:
+def _split(spaces: list[Tree], flat: torch.Tensor) -> list[Tree]:
     sizes = [sum(vector_size(leaf) for leaf in leaf_spaces(each).values()) for each in spaces]
     pieces = torch.split(flat, sizes, -1)
     return [unpacked(each, piece) for each, piece in zip(spaces, pieces, strict=True)]

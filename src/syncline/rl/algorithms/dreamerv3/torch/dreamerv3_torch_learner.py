@@ -24,6 +24,7 @@ from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.learners.torch.optimizers import Gradients
 from syncline.rl.learners.torch.target_networks import TargetNetworkLearner
 from syncline.rl.learners.torch.train_batch import Batch, TrainBatch
+from syncline.rl.value_types import Results
 
 WORLD_MODEL, ACTOR, CRITIC = "world_model", "actor", "critic"
 DYNAMICS_SCALE, REPRESENTATION_SCALE = 0.5, 0.1
@@ -218,7 +219,7 @@ class DreamerV3TorchLearner(TargetNetworkLearner):
             self._log(module_id, {f"{name.upper()}_gradients_global_norm": norm})
         return module_gradients_dict
 
-    def _log(self, module_id: str, values: dict[str, Any]) -> None:
+    def _log(self, module_id: str, values: Results) -> None:
         self.metrics.log_dict(
             {
                 name: value.detach() if isinstance(value, torch.Tensor) else value

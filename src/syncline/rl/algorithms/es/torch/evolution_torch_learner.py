@@ -11,6 +11,7 @@ from syncline.rl.config.algorithm_config import AlgorithmConfig
 from syncline.rl.learners.torch.optimizers import DEFAULT_OPTIMIZER
 from syncline.rl.learners.torch.torch_learner import TorchLearner
 from syncline.rl.learners.torch.train_batch import Batch, TrainBatch, as_tensor
+from syncline.rl.value_types import Options
 
 ASCENT = "ascent"
 """Column of the estimated gradient of the return, [P]."""
@@ -27,7 +28,7 @@ class EvolutionTorchLearner(TorchLearner):
             columns={ASCENT: as_tensor(columns[ASCENT], self.device)}, num_rows=columns[STEPS]
         )
 
-    def before_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
+    def before_gradient_based_update(self, *, timesteps: dict[str, int]) -> None:
         """Store the current weights."""
         self._before = {module_id: self._weights(module_id) for module_id in self.module}
 
@@ -97,7 +98,7 @@ class PlainSGD(torch.optim.Optimizer):
     def __init__(self, params: list[nn.Parameter], lr: float) -> None:
         super().__init__(params, {"lr": lr})
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
+    def add_param_group(self, param_group: Options) -> None:
         """Add parameters with separate options."""
         add = torch.optim.Optimizer.add_param_group
         getattr(add, "__wrapped__", add)(self, param_group)

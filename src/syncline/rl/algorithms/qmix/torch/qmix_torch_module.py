@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Literal
+from typing import Literal
 
 import gymnasium as gym
 import numpy as np
@@ -22,7 +22,7 @@ from syncline.rl.modules.torch.models import ENCODER_OUT
 from syncline.rl.modules.torch.observations import leaf_spaces, to_vector, vector_size
 from syncline.rl.modules.torch.torch_acting import to_numpy, to_tensor
 from syncline.rl.modules.torch.torch_rl_module import TorchRLModule
-from syncline.rl.value_types import Space, SpacePair, Tree
+from syncline.rl.value_types import Network, Space, SpacePair, Tree
 
 OBS, STATE, ACTION_MASK = "obs", "state", "action_mask"
 """Keys of an agent's observation."""
@@ -146,7 +146,7 @@ class QMixTorchRLModule(TorchRLModule, TargetNetworkAPI, InferenceOnlyAPI):
             return None
         return torch.stack([each[ACTION_MASK] for each in obs], -2) > 0
 
-    def _values(self, batch: Batch, encoder: Any, head: Any) -> torch.Tensor:
+    def _values(self, batch: Batch, encoder: Network, head: Network) -> torch.Tensor:
         """Return values [S, L, n, A] of sequences that start at the beginning of episodes."""
         inputs = self.vectors(batch[Columns.OBS])
         sequences, length, agents, size = inputs.shape
@@ -155,7 +155,7 @@ class QMixTorchRLModule(TorchRLModule, TargetNetworkAPI, InferenceOnlyAPI):
         values: torch.Tensor = head(encoded[ENCODER_OUT])
         return values.view(sequences, agents, length, -1).transpose(1, 2)
 
-    def _first_states(self, sequences: int) -> Any:
+    def _first_states(self, sequences: int) -> Tree:
         device = self.head.weight.device
         return map_tree(
             lambda leaf: torch.as_tensor(leaf, device=device).repeat(
@@ -164,7 +164,7 @@ class QMixTorchRLModule(TorchRLModule, TargetNetworkAPI, InferenceOnlyAPI):
             self.get_initial_state(),
         )
 
-    def compute_q_values(self, batch: Batch) -> tuple[torch.Tensor, Any]:
+    def compute_q_values(self, batch: Batch) -> tuple[torch.Tensor, Tree]:
         """Return values [B, n, A] of single steps, and the next states [B, n, …].
 
         Args:

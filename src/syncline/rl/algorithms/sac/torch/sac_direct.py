@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -97,7 +96,7 @@ class DirectSAC:
         }
         return found["td_error_mean"], report
 
-    def _learn_values(self, obs: np.ndarray, columns: Batch, targets: np.ndarray) -> dict[str, Any]:
+    def _learn_values(self, obs: np.ndarray, columns: Batch, targets: np.ndarray) -> Batch:
         """Set the gradients of 1/2 (Q(s, a) - y)^2; return metrics."""
         pairs = np.concatenate([obs, _rows(columns[Columns.ACTIONS])], axis=1)
         weights = columns.get(WEIGHTS, np.float32(1.0))

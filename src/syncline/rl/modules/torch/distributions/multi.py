@@ -45,7 +45,7 @@ class TorchMultiDistribution(Distribution):
         """Return the entropy, [*batch]."""
         return self._sum(child.entropy() for child in self._children)
 
-    def kl(self, other: Any, **kwargs: object) -> torch.Tensor:
+    def kl(self, other: TorchMultiDistribution, **kwargs: object) -> torch.Tensor:
         """Return KL(self || other), [*batch]."""
         pairs = zip(self._children, other._children, strict=True)
         return self._sum(mine.kl(theirs) for mine, theirs in pairs)
