@@ -33,7 +33,7 @@ class ActorPool(Generic[V]):
         """`actors`: handles. The pool neither creates nor kills the actors."""
         self._idle: list[Any] = list(actors)
         self._pending_submits: deque[tuple[Call[V], V]] = deque()
-        self._running: dict[int, tuple[Any, Any, Refs]] = {}
+        self._running: dict[int, tuple[object, Any, Refs]] = {}
         """Actor, result of the function, and its references, by number of the submission."""
         self._submitted = 0
         self._next_in_order = 0

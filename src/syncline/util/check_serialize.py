@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, NamedTuple
+from typing import NamedTuple, TextIO
 
 from syncline.core import pickling
 from syncline.core.serializability import find_unpicklable
@@ -12,11 +12,11 @@ from syncline.core.serializability import find_unpicklable
 class FailureTuple(NamedTuple):
     """A part of a value that cannot be pickled."""
 
-    obj: Any
+    obj: object
     """The part itself."""
     name: str
     """Its path, such as ``config["a"].lock``."""
-    parent: Any
+    parent: object
     """The inspected value."""
 
     def __hash__(self) -> int:
@@ -30,7 +30,7 @@ class FailureTuple(NamedTuple):
 
 
 def inspect_serializability(
-    base_obj: Any, name: str | None = None, depth: int = 3, print_file: Any = None
+    base_obj: object, name: str | None = None, depth: int = 3, print_file: TextIO | None = None
 ) -> tuple[bool, set[FailureTuple]]:
     """Print which part of a value cannot be pickled.
 

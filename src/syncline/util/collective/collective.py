@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from syncline.core import api
 from syncline.core.engine import Engine
 from syncline.core.lifecycle import ensure_engine, is_program
+from syncline.core.remote import ActorHandle
 from syncline.optional import load
 from syncline.util.collective.types import Backend, ReduceOp
 
@@ -97,7 +98,7 @@ def init_collective_group(
 
 
 def create_collective_group(
-    actors: Sequence[Any],
+    actors: Sequence[ActorHandle],
     world_size: int,
     ranks: Sequence[int],
     backend: str = Backend.NCCL,
@@ -205,7 +206,7 @@ def allgather(tensor_list: Sequence[object], tensor: object, group_name: str = "
 
 
 def reducescatter(
-    tensor: object,
+    tensor: Any,
     tensor_list: Sequence[object],
     group_name: str = "default",
     op: ReduceOp = ReduceOp.SUM,

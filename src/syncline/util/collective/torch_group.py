@@ -165,7 +165,7 @@ class TorchGroup:
 
     # -- the store
 
-    def _open(self, address: str) -> Any:
+    def _open(self, address: str) -> dist.Store:
         store = dist.TCPStore(
             address, 0, is_master=True, wait_for_workers=False, timeout=self._timeout
         )
@@ -174,7 +174,7 @@ class TorchGroup:
         self._values.put(self._key, f"{address} {store.port} {token}".encode(), self._namespace)
         return store
 
-    def _join(self) -> Any:
+    def _join(self) -> dist.Store:
         deadline = time.monotonic() + self._timeout.total_seconds()
         rejected: set[bytes] = set()
         while time.monotonic() < deadline:
@@ -192,7 +192,7 @@ class TorchGroup:
             "the group; increase `gloo_timeout` if they start later."
         )
 
-    def _connected(self, published: bytes) -> Any:
+    def _connected(self, published: bytes) -> dist.Store | None:
         """Return the store at an address; None if it is that of an earlier group."""
         host, port, token = published.decode().split()
         try:

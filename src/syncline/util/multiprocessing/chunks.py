@@ -42,7 +42,7 @@ class Sink(Protocol):
 class Outcome(NamedTuple):
     """Result of a chunk. If `failure` is set, no item has a value."""
 
-    values: Sequence[Any] = ()
+    values: Sequence[object] = ()
     errors: dict[int, BaseException] | None = None
     """Exceptions by position; the values there are None."""
     failure: BaseException | None = None
@@ -66,10 +66,10 @@ class Timing:
         self.chunk_s = min(chunk_s, 2 * self.chunk_s)
 
 
-_timings: weakref.WeakKeyDictionary[Callable[..., Any], Timing] = weakref.WeakKeyDictionary()
+_timings: weakref.WeakKeyDictionary[Callable[..., object], Timing] = weakref.WeakKeyDictionary()
 
 
-def _timing_of(function: Callable[..., Any]) -> Timing:
+def _timing_of(function: Callable[..., object]) -> Timing:
     """Return the timing that all calls with this function share."""
     try:
         return _timings.setdefault(function, Timing())
@@ -80,7 +80,7 @@ def _timing_of(function: Callable[..., Any]) -> Timing:
 class Function:
     """A function as it travels to the workers; pickled once for all chunks of a call."""
 
-    def __init__(self, function: Callable[..., Any], *, repeated: bool) -> None:
+    def __init__(self, function: Callable[..., object], *, repeated: bool) -> None:
         """`repeated`: several chunks will call it. Raises TypeError if it cannot be pickled."""
         self.name = getattr(function, "__qualname__", type(function).__qualname__)
         self.timing = _timing_of(function)
@@ -102,7 +102,7 @@ class PackedError(NamedTuple):
     traceback_text: str
 
 
-PackedOutcome = tuple[list[Any], dict[int, PackedError] | None]
+PackedOutcome = tuple[list[object], dict[int, PackedError] | None]
 """Values of the items of a chunk, and exceptions by position."""
 
 
@@ -114,7 +114,7 @@ class Chunk(NamedTuple):
     """Position among the chunks of its call."""
     function: Function
     spread: Spread
-    items: Sequence[Any]
+    items: Sequence[object]
 
     def may_join(self, other: Chunk) -> bool:
         """Return True if both chunks may travel together: they call the same function."""
@@ -123,7 +123,7 @@ class Chunk(NamedTuple):
         return is_same and self.spread == other.spread
 
 
-def split(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+def split(items: Iterable[object], size: int) -> Iterator[list[object]]:
     """Yield lists of `size` items; the last may be shorter."""
     iterator = iter(items)
     while chunk := list(islice(iterator, size)):
@@ -139,9 +139,9 @@ class PoolWorker:
     """One process of a pool."""
 
     def __init__(
-        self, initializer: Callable[..., Any] | None, arguments: Sequence[Any] = ()
+        self, initializer: Callable[..., object] | None, arguments: Sequence[object] = ()
     ) -> None:
-        self._functions: dict[bytes, Callable[..., Any]] = {}
+        self._functions: dict[bytes, Callable[..., object]] = {}
         if initializer is not None:
             initializer(*arguments)
 
@@ -149,7 +149,7 @@ class PoolWorker:
         """Return once the constructor has run."""
 
     def run(
-        self, function: Any, spread: Spread, sizes: Sequence[int], items: Sequence[Any]
+        self, function: Any, spread: Spread, sizes: Sequence[int], items: Sequence[object]
     ) -> tuple[list[PackedOutcome], float]:
         """Call the function for each item of several chunks.
 
@@ -168,7 +168,7 @@ class PoolWorker:
                 break
         return outcomes, (time.monotonic() - started) / len(outcomes)
 
-    def _known(self, code: bytes) -> Callable[..., Any]:
+    def _known(self, code: bytes) -> Callable[..., object]:
         found = self._functions.get(code)
         if found is None:
             if len(self._functions) >= REMEMBERED_FUNCTIONS:
@@ -177,7 +177,7 @@ class PoolWorker:
         return found
 
 
-def _spread(call: Callable[..., Any], spread: Spread) -> Callable[[Any], Any]:
+def _spread(call: Callable[..., object], spread: Spread) -> Callable[[Any], object]:
     """Return the function of an item."""
     if spread == "star":
         return lambda item: call(*item)
@@ -186,8 +186,8 @@ def _spread(call: Callable[..., Any], spread: Spread) -> Callable[[Any], Any]:
     return call
 
 
-def _run_chunk(call: Callable[[Any], Any], items: Sequence[Any]) -> PackedOutcome:
-    values: list[Any] = []
+def _run_chunk(call: Callable[[Any], object], items: Sequence[object]) -> PackedOutcome:
+    values: list[object] = []
     errors: dict[int, PackedError] | None = None
     remaining = iter(items)
     while len(values) < len(items):

@@ -26,6 +26,7 @@ from functools import partial
 from typing import Any
 
 from syncline.core import api, lifecycle
+from syncline.core.remote import ActorHandle
 from syncline.exceptions import RayActorError
 from syncline.util.multiprocessing.chunks import Chunk, Function, Outcome, Sink, outcome_of
 
@@ -85,7 +86,7 @@ class Dispatcher:
     """
 
     def __init__(
-        self, create: Callable[[], Any], workers: int, chunks_per_worker: int | None
+        self, create: Callable[[], ActorHandle], workers: int, chunks_per_worker: int | None
     ) -> None:
         self._create = create
         self._limit = chunks_per_worker
@@ -209,7 +210,7 @@ class Dispatcher:
                 ),
             )
 
-    def actors(self) -> list[Any]:
+    def actors(self) -> list[ActorHandle]:
         """Return the actors of the current workers."""
         with self._lock:
             return [worker.actor for worker in self._workers]

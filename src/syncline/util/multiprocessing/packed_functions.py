@@ -12,7 +12,6 @@ import functools
 import sys
 import types
 import weakref
-from typing import Any
 
 from syncline.core.serialization import pack_callable
 
@@ -66,7 +65,7 @@ def _names(code: types.CodeType) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _is_constant(value: Any) -> bool:
+def _is_constant(value: object) -> bool:
     if type(value) is types.ModuleType:
         return sys.modules.get(value.__name__) is value  # pickled by its name
     return type(value) in _CONSTANTS

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
-from typing import Any, SupportsIndex
+from typing import NoReturn, SupportsIndex, TypeVar
 
 from syncline.core import api, lifecycle
 from syncline.util.annotations import RayDeprecationWarning
@@ -25,6 +25,10 @@ from syncline.util.multiprocessing.dispatcher import Dispatcher, PoolStatistics,
 from syncline.util.multiprocessing.results import AsyncResult, Callback, PoolIterator
 
 logger = logging.getLogger("syncline")
+
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Pool:
@@ -48,12 +52,12 @@ class Pool:
     def __init__(
         self,
         processes: int | None = None,
-        initializer: Callable[..., Any] | None = None,
-        initargs: Iterable[Any] | None = None,
+        initializer: Callable[..., object] | None = None,
+        initargs: Iterable[object] | None = None,
         maxtasksperchild: int | None = None,
-        context: Any = None,
+        context: object = None,
         ray_address: str | None = None,
-        ray_remote_args: Mapping[str, Any] | None = None,
+        ray_remote_args: Mapping[str, object] | None = None,
     ) -> None:
         self._state = "CLOSED"
         if initializer is not None and not callable(initializer):
@@ -78,29 +82,30 @@ class Pool:
 
     def apply(
         self,
-        func: Callable[..., Any],
-        args: Iterable[Any] | None = None,
-        kwargs: Mapping[str, Any] | None = None,
+        func: Callable[..., R],
+        args: Iterable[object] | None = None,
+        kwargs: Mapping[str, object] | None = None,
         *,
-        kwds: Mapping[str, Any] | None = None,
-    ) -> Any:
+        kwds: Mapping[str, object] | None = None,
+    ) -> R:
         """Return `func(*args, **kwargs)`, called in a worker."""
         self._check_running()
         result = AsyncResult(1, single=True, wait_in_engine=self._wait_in_engine)
         chunk = _call(result, func, args, kwargs or kwds)
         if not self._dispatcher.run_now(chunk):
             self._dispatcher.submit([chunk])
-        return result.get()
+        value: R = result.get()
+        return value
 
     def apply_async(
         self,
-        func: Callable[..., Any],
-        args: Iterable[Any] | None = None,
-        kwargs: Mapping[str, Any] | None = None,
+        func: Callable[..., object],
+        args: Iterable[object] | None = None,
+        kwargs: Mapping[str, object] | None = None,
         callback: Callback | None = None,
         error_callback: Callback | None = None,
         *,
-        kwds: Mapping[str, Any] | None = None,
+        kwds: Mapping[str, object] | None = None,
     ) -> AsyncResult:
         """Call `func(*args, **kwargs)` in a worker; return its result without waiting.
 
@@ -121,19 +126,19 @@ class Pool:
     # -- many calls
 
     def map(
-        self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int | None = None
-    ) -> list[Any]:
+        self, func: Callable[[T], R], iterable: Iterable[T], chunksize: int | None = None
+    ) -> list[R]:
         """Return `func(item)` for each item, in order.
 
         `chunksize` items travel together; by default each worker gets four chunks.
         """
-        values: list[Any] = self.map_async(func, iterable, chunksize).get()
+        values: list[R] = self.map_async(func, iterable, chunksize).get()
         return values
 
     def map_async(
         self,
-        func: Callable[[Any], Any],
-        iterable: Iterable[Any],
+        func: Callable[[T], object],
+        iterable: Iterable[T],
         chunksize: int | None = None,
         callback: Callback | None = None,
         error_callback: Callback | None = None,
@@ -143,18 +148,18 @@ class Pool:
 
     def starmap(
         self,
-        func: Callable[..., Any],
-        iterable: Iterable[Sequence[Any]],
+        func: Callable[..., R],
+        iterable: Iterable[Sequence[object]],
         chunksize: int | None = None,
-    ) -> list[Any]:
+    ) -> list[R]:
         """Return `func(*item)` for each item, in order; otherwise like `map`."""
-        values: list[Any] = self.starmap_async(func, iterable, chunksize).get()
+        values: list[R] = self.starmap_async(func, iterable, chunksize).get()
         return values
 
     def starmap_async(
         self,
-        func: Callable[..., Any],
-        iterable: Iterable[Sequence[Any]],
+        func: Callable[..., object],
+        iterable: Iterable[Sequence[object]],
         chunksize: int | None = None,
         callback: Callback | None = None,
         error_callback: Callback | None = None,
@@ -163,7 +168,7 @@ class Pool:
         return self._map_async(func, iterable, chunksize, callback, error_callback, "star")
 
     def imap(
-        self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int | None = 1
+        self, func: Callable[[T], object], iterable: Iterable[T], chunksize: int | None = 1
     ) -> PoolIterator:
         """Return an iterator over `func(item)`, in order.
 
@@ -173,7 +178,7 @@ class Pool:
         return self._imap(func, iterable, chunksize, ordered=True)
 
     def imap_unordered(
-        self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int | None = 1
+        self, func: Callable[[T], object], iterable: Iterable[T], chunksize: int | None = 1
     ) -> PoolIterator:
         """Return an iterator over `func(item)` as results arrive; otherwise like `imap`."""
         return self._imap(func, iterable, chunksize, ordered=False)
@@ -215,7 +220,7 @@ class Pool:
         if self._state == "RUNNING":
             self.terminate()
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> NoReturn:
         raise NotImplementedError("A Pool cannot be pickled: create one where it is used.")
 
     def __repr__(self) -> str:
@@ -223,8 +228,8 @@ class Pool:
 
     def _map_async(
         self,
-        func: Callable[..., Any],
-        iterable: Iterable[Any],
+        func: Callable[..., object],
+        iterable: Iterable[object],
         chunksize: int | None,
         callback: Callback | None,
         error_callback: Callback | None,
@@ -247,7 +252,7 @@ class Pool:
         return result
 
     def _imap(
-        self, func: Callable[[Any], Any], iterable: Any, chunksize: int | None, *, ordered: bool
+        self, func: Callable[..., object], iterable: object, chunksize: int | None, *, ordered: bool
     ) -> PoolIterator:
         self._check_running()
         if not isinstance(iterable, Iterable):
@@ -299,9 +304,9 @@ class Pool:
 
 def _call(
     result: AsyncResult,
-    func: Callable[..., Any],
-    args: Iterable[Any] | None,
-    kwargs: Mapping[str, Any] | None,
+    func: Callable[..., object],
+    args: Iterable[object] | None,
+    kwargs: Mapping[str, object] | None,
 ) -> Chunk:
     """Return the chunk of a single call."""
     items = [tuple(args or ()), dict(kwargs or {})]

@@ -54,18 +54,18 @@ class AverageMeterCollection:
         self.n: float = 0
         self._meters: dict[str, AverageMeter] = defaultdict(AverageMeter)
 
-    def update(self, metrics: Mapping[str, Any], n: float = 1) -> None:
+    def update(self, metrics: Mapping[str, float], n: float = 1) -> None:
         """Add the metrics of one batch of `n` samples."""
         self._batch_count += 1
         self.n += n
         for name, value in metrics.items():
             self._meters[name].update(value.item() if hasattr(value, "item") else value, n)
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, float]:
         """Return `batch_count`, `num_samples`, and for each metric `x` its mean over samples as
         `x` and its last value as `last_x`.
         """
-        stats: dict[str, Any] = {BATCH_COUNT: self._batch_count, NUM_SAMPLES: self.n}
+        stats: dict[str, float] = {BATCH_COUNT: self._batch_count, NUM_SAMPLES: self.n}
         for name, meter in self._meters.items():
             stats[str(name)] = meter.avg
             stats[f"last_{name}"] = meter.val

@@ -55,7 +55,7 @@ class Snapshot:
     """Result of `TorchRunner.state_dict`; None if this rank uses rank 0's."""
     loader: Mapping[str, object]
     """Position in its training loader."""
-    random: Mapping[str, Any]
+    random: Mapping[str, object]
     """Random-number states."""
 
 

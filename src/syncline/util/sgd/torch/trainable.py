@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from syncline.tune.execution.placement_groups import Gang, PlacementGroupFactory
 from syncline.tune.trainable.trainable import Trainable
-from syncline.util.sgd.torch.value_types import Metrics
+from syncline.util.sgd.torch.value_types import Config, Metrics
 from syncline.util.sgd.torch.workers import scaling_of
 
 FILE = "trainer.checkpoint"
@@ -20,8 +20,8 @@ TuneStep = Callable[..., Metrics]
 class Trainer(Protocol):
     """The methods of `TorchTrainer` that a trial calls."""
 
-    def train(self) -> Mapping[str, Any]: ...
-    def validate(self) -> Mapping[str, Any]: ...
+    def train(self) -> Mapping[str, object]: ...
+    def validate(self) -> Mapping[str, object]: ...
     def save(self, checkpoint: str) -> object: ...
     def load(self, checkpoint: str) -> None: ...
     def shutdown(self) -> None: ...
@@ -34,7 +34,7 @@ class BaseTorchTrainable(Trainable):
     """
 
     trainer_cls: Callable[..., Trainer]
-    trainer_arguments: Mapping[str, Any]
+    trainer_arguments: Config
     override_tune_step: TuneStep | None
 
     @classmethod

@@ -19,7 +19,7 @@ from syncline.util.sgd.torch.constants import NCCL_TIMEOUT_S, VALID_SCHEDULER_ST
 from syncline.util.sgd.torch.results import reduced
 from syncline.util.sgd.torch.runner import Plan, Snapshot
 from syncline.util.sgd.torch.training_operator import OperatorOptions, TrainingOperator
-from syncline.util.sgd.torch.value_types import Creator, Metrics, StateDict
+from syncline.util.sgd.torch.value_types import Creator, Info, Metrics, StateDict
 from syncline.util.sgd.torch.workers import (
     LocalWorkers,
     RemoteWorkers,
@@ -307,9 +307,9 @@ class TorchTrainer:
     def as_trainable(
         cls,
         *,
-        override_tune_step: Callable[[TorchTrainer, dict[str, Any]], dict[str, Any]] | None = None,
+        override_tune_step: Callable[[TorchTrainer, Info], Metrics] | None = None,
         **kwargs: object,
-    ) -> type[Any]:
+    ) -> type:
         """Return a class for `tune.run` and `Tuner` whose trials train with these arguments.
 
         The configuration of a trial overrides `config`. A step reports the results of an epoch and

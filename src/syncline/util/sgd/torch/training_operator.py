@@ -30,7 +30,7 @@ from syncline.util.sgd.torch.constants import (
     SCHEDULER_STEP_BATCH,
     SCHEDULER_STEP_EPOCH,
 )
-from syncline.util.sgd.torch.value_types import Batch, Creator, Info, Metrics, StateDict
+from syncline.util.sgd.torch.value_types import Batch, Config, Creator, Info, Metrics, StateDict
 from syncline.util.sgd.utils import NUM_SAMPLES, AverageMeterCollection
 
 
@@ -390,7 +390,7 @@ class TrainingOperator:
             for model in self.models
         ]
 
-    def autocast(self) -> AbstractContextManager[Any]:
+    def autocast(self) -> AbstractContextManager[object]:
         """Return a context manager for mixed precision, if the trainer has `use_fp16`."""
         return torch.autocast(self._device.type, enabled=self._options.use_fp16)
 
@@ -402,7 +402,7 @@ class TrainingOperator:
         share = self._options.add_dist_sampler and self.should_wrap_dataloader(loader)
         return prepare_data_loader(loader, add_dist_sampler=share)
 
-    def _unpacked(self, batch: object, method: str) -> tuple[list[Any], torch.Tensor]:
+    def _unpacked(self, batch: object, method: str) -> tuple[list[Batch], torch.Tensor]:
         """Return features and target on the device."""
         if self.model is None or self.criterion is None:
             raise RuntimeError(
@@ -427,7 +427,7 @@ class TrainingOperator:
 class CreatorOperator(TrainingOperator):
     """Operator of a trainer with creators; a subclass sets `arguments`."""
 
-    arguments: Mapping[str, Any]
+    arguments: Config
     """Arguments of `register_creators`."""
 
     def setup(self, config: dict[str, Any]) -> None:

@@ -228,7 +228,7 @@ class RemoteWorkers(Workers):
         return [results[rank] for rank in range(len(refs))]
 
 
-def settled(refs: Sequence[AnyRef]) -> tuple[dict[int, Any], dict[int, BaseException]]:
+def settled(refs: Sequence[AnyRef]) -> tuple[dict[int, object], dict[int, BaseException]]:
     """Return results and errors by rank, in the order of their arrival.
 
     After an error, ranks without news for `DEATH_NOTICE_S` are in neither. When a rank dies, the
@@ -236,7 +236,7 @@ def settled(refs: Sequence[AnyRef]) -> tuple[dict[int, Any], dict[int, BaseExcep
     death.
     """
     ranks = {ref: rank for rank, ref in enumerate(refs)}
-    results: dict[int, Any] = {}
+    results: dict[int, object] = {}
     errors: dict[int, BaseException] = {}
     waiting, deadline = list(refs), 0.0
     while waiting:
@@ -261,7 +261,9 @@ def is_death(error: BaseException) -> bool:
     return isinstance(error, RayError) and not isinstance(error, RayTaskError)
 
 
-def _starting_points(snapshots: Sequence[Snapshot] | None, workers: int) -> list[tuple[Any, Any]]:
+def _starting_points(
+    snapshots: Sequence[Snapshot] | None, workers: int
+) -> list[tuple[Snapshot | None, Any]]:
     """Return the arguments of `start_runner` after the plan; rank 0's state is sent once."""
     if snapshots is None:
         return [(None, None)] * workers
