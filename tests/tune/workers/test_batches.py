@@ -75,9 +75,7 @@ class Search:
     def __init__(self) -> None:
         self.pool, self.reservations = Pool(), Reservations()
         self.batches = TrialBatches(
-            self.pool,
-            self.reservations,
-            lambda process, outcome, error: None,
+            self.pool, self.reservations, lambda process, outcome, error: None
         )
         self.trials = 0
 

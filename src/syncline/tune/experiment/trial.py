@@ -7,7 +7,6 @@ picklable: snapshots of a search contain them.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias
 
@@ -38,12 +37,14 @@ class MetricSummary:
     def __init__(self) -> None:
         self.high = self.low = self.average = self.last = float("nan")
         self.count = 0
-        self.recent: deque[float] = deque(maxlen=RECENT)
+        self.recent: list[float] = []  # a deque takes 600 bytes, and a trial has many summaries
 
     def add(self, value: float) -> None:
         """Add the latest value."""
         self.last = value
         self.recent.append(value)
+        if len(self.recent) > RECENT:
+            del self.recent[0]
         if value != value:
             return
         self.count += 1
@@ -68,7 +69,7 @@ class MetricSummary:
 
     def as_dict(self) -> dict[str, float]:
         """Return the statistics under Ray's names."""
-        recent = list(self.recent)
+        recent = self.recent
         few = recent[-_FEW:]
         return {
             "max": self.high,
