@@ -283,11 +283,18 @@ def test_each_epoch_of_accelerate_has_another_order(tmp_path: Path) -> None:
     assert len({tuple(order) for order in [*epochs, head + tail]}) == 3
 
 
-def test_checkpoint_with_last_batch_of_accelerate_ends_the_epoch(tmp_path: Path) -> None:
+def test_checkpoint_with_last_batch_of_accelerate_leaves_no_batch(tmp_path: Path) -> None:
+    """Accelerate has then fetched the end, but the program is still in the loop of the epoch."""
     program = Seen(accelerate_loader, world_size=2)
     passes = program.begin()
     program.take(passes, 12)
-    again = Seen(accelerate_loader, world_size=2, saved=program.save(tmp_path))
+    again = Seen(accelerate_loader, world_size=2, saved=program.save(tmp_path / "in loop"))
+    assert again.take(again.begin()) == []
+    second = again.take(again.begin())
+    assert_each_once(second)
+    assert program.take(passes) == []
+    assert program.take(program.begin()) == second
+    again = Seen(accelerate_loader, world_size=2, saved=program.save(tmp_path / "after loop"))
     assert_each_once(again.take(again.begin()))
 
 

@@ -99,7 +99,8 @@ def prepare_data_loader(
 
 def prepare_ahead(data_loader: DataLoader[T]) -> DataLoader[T]:
     """Return a loader like `prepare_data_loader(…, add_dist_sampler=False, move_to_device=False)`
-    for a framework that fetches each batch before the previous one is processed.
+    for Lightning, which fetches each batch before the previous one is processed, and ends an epoch
+    with its last batch.
     """
     session = get_session("torch.prepare_data_loader")
     return _add(
@@ -110,6 +111,7 @@ def prepare_ahead(data_loader: DataLoader[T]) -> DataLoader[T]:
             device=torch.device("cpu"),
             prefetches=False,
             is_ahead=True,
+            ends_with_last_batch=True,
         )
     )
 
@@ -185,6 +187,7 @@ def _prepared(
     device: torch.device,
     prefetches: bool,
     is_ahead: bool = False,
+    ends_with_last_batch: bool = False,
 ) -> PreparedDataLoader[T]:
     rank = session.world_rank
     stream = (
@@ -214,6 +217,7 @@ def _prepared(
         in_order=loader.in_order or not loader.num_workers or stream is not None,
         stream=stream,
         is_ahead=is_ahead,
+        ends_with_last_batch=ends_with_last_batch,
         generators=_generators(loader),
     )
     kind = type(loader)

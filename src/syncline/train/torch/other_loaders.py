@@ -4,6 +4,7 @@ Accelerate. The libraries are recognized by their modules and not imported.
 
 from __future__ import annotations
 
+import weakref
 from copy import copy
 from typing import Any
 
@@ -116,3 +117,11 @@ def adopt(loader: Any, prepared: Any, next_epoch: int) -> None:
         )
     loader.base_dataloader = prepared
     loader.iteration = next_epoch
+    reference = weakref.ref(loader)
+
+    def count_epoch() -> None:
+        # Accelerate does not, if a pass has no batches.
+        if (adopted := reference()) is not None:
+            adopted.iteration += 1
+
+    prepared._reader.on_empty_pass = count_epoch

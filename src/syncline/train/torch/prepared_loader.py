@@ -11,7 +11,7 @@ import base64
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -67,8 +67,15 @@ class LoaderReader:
     """An `IterableDataset` whose batches carry their position; None for other datasets."""
     is_ahead: bool
     """True if the program's framework fetches each batch before the previous one is processed."""
+    ends_with_last_batch: bool
+    """True if a checkpoint with the last batch of an epoch is one at its end. Otherwise the epoch
+    ends when the program asks for a further batch: a program that saves its epoch within the loop
+    then finds no batch left.
+    """
     generators: Sequence[torch.Generator]
     """Generators that the program passed to the loader and its samplers."""
+    on_empty_pass: Callable[[], None] | None = None
+    """Called at the end of a pass without batches."""
     worker_seeds: torch.Generator = field(default_factory=torch.Generator)
     """Generator from which torch draws the seed of worker processes. It is seeded for each pass, so
     that starting them does not change another generator.
@@ -354,7 +361,10 @@ class LoaderIterator(Iterator[T]):
             if self._has_fetched:
                 self._receive(self._fetched)
                 self._has_fetched = False
-            self._position.ended = True
+            if self._is_empty() and self._reader.on_empty_pass is not None:
+                self._reader.on_empty_pass()
+            if not self._reader.is_ahead or self._reader.ends_with_last_batch:
+                self._position.ended = True
             raise
         except Exception:
             self._position.batches += 1  # loading failed; the next call returns the next batch
@@ -370,6 +380,9 @@ class LoaderIterator(Iterator[T]):
             self._receive(self._fetched)
         self._has_fetched, self._fetched = True, mark
         return batch
+
+    def _is_empty(self) -> bool:
+        return self._position.batches == self._position.start_batches
 
     def _receive(self, mark: StreamBatch | None) -> None:
         self._position.batches += 1
