@@ -265,7 +265,7 @@ class AlgorithmConfig(
     # -- derived values
 
     @property
-    def learner_class(self) -> type:
+    def learner_class(self) -> Any:
         """Class of the learners."""
         return self._learner_class or self.get_default_learner_class()
 
@@ -359,7 +359,7 @@ class AlgorithmConfig(
             "`get_default_rl_module_spec`, or pass `rl_module(rl_module_spec=…)`."
         )
 
-    def get_default_learner_class(self) -> type:
+    def get_default_learner_class(self) -> Any:
         """Return the algorithm's learner class."""
         raise NotImplementedError(
             f"{type(self).__name__} has no learner: override `get_default_learner_class`, or pass "

@@ -44,7 +44,7 @@ class RLModule(Checkpointable):
 
     framework: str | None = None
     """Name of the framework of the tensors: "torch", or None for NumPy arrays."""
-    action_dist_cls: type | None = None
+    action_dist_cls: type[Any] | None = None
     """Class of the action distributions; by default the catalog's. Subclasses may set it in the
     class or in `setup`."""
     STATE_FILE_NAME = "module_state"
@@ -370,7 +370,7 @@ class MultiRLModule(ModuleDict, RLModule):
 class RLModuleSpec:
     """The class and the constructor arguments of a module, possibly incomplete."""
 
-    module_class: type | None = None
+    module_class: type[Any] | None = None
     """Class of the module."""
     observation_space: Space | None = None
     """Space of its observations."""
@@ -452,7 +452,7 @@ class RLModuleSpec:
 class MultiRLModuleSpec:
     """The class and the arguments of a `MultiRLModule`."""
 
-    multi_rl_module_class: type = MultiRLModule
+    multi_rl_module_class: type[Any] = MultiRLModule
     """Class of the module that contains the others."""
     observation_space: Space | None = None
     """Space of shared parts."""

@@ -79,7 +79,7 @@ class MARWILConfig(AlgorithmConfig):
         """Return the specification of policy and value function."""
         return RLModuleSpec(module_class=DefaultPPOTorchRLModule, catalog_class=PPOCatalog)
 
-    def get_default_learner_class(self) -> type:
+    def get_default_learner_class(self) -> Any:
         """Return MARWIL's learner."""
         return MARWILTorchLearner
 

@@ -167,7 +167,7 @@ class TorchRLModule(nn.Module, RLModule):
             for part in self.get_non_inference_attributes()
         )
 
-    def get_inference_action_dist_cls(self) -> type:
+    def get_inference_action_dist_cls(self) -> type[Any]:
         """Return `action_dist_cls`, or the default class for the action space."""
         if self.action_dist_cls is not None:
             return self.action_dist_cls
@@ -216,17 +216,17 @@ class TorchDDPRLModule(RLModule, nn.parallel.DistributedDataParallel):
         """Return True if the inner module is stateful."""
         return bool(self.unwrapped().is_stateful())
 
-    def get_inference_action_dist_cls(self) -> type:
+    def get_inference_action_dist_cls(self) -> type[Any]:
         """Return the inner module's class."""
         cls: type[object] = self.unwrapped().get_inference_action_dist_cls()
         return cls
 
-    def get_exploration_action_dist_cls(self) -> type:
+    def get_exploration_action_dist_cls(self) -> type[Any]:
         """Return the inner module's class."""
         cls: type[object] = self.unwrapped().get_exploration_action_dist_cls()
         return cls
 
-    def get_train_action_dist_cls(self) -> type:
+    def get_train_action_dist_cls(self) -> type[Any]:
         """Return the inner module's class."""
         cls: type[object] = self.unwrapped().get_train_action_dist_cls()
         return cls

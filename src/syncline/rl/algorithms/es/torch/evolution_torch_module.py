@@ -97,7 +97,7 @@ class EvolutionTorchRLModule(TorchRLModule):
         actions = self.actions_of(outputs.detach().cpu().numpy())
         return {Columns.ACTIONS: torch.from_numpy(actions).to(outputs.device)}
 
-    def get_inference_action_dist_cls(self) -> type:
+    def get_inference_action_dist_cls(self) -> type[Any]:
         """Raise NotImplementedError: the module returns actions."""
         raise NotImplementedError("The policies of ES and ARS are deterministic.")
 
