@@ -309,7 +309,7 @@ class TorchTrainer:
         *,
         override_tune_step: Callable[[TorchTrainer, Info], Metrics] | None = None,
         **kwargs: object,
-    ) -> type:
+    ) -> type[Any]:
         """Return a class for `tune.run` and `Tuner` whose trials train with these arguments.
 
         The configuration of a trial overrides `config`. A step reports the results of an epoch and
