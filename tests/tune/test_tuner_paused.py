@@ -75,10 +75,7 @@ def outcome(
             trainable,
             param_space={"lr": tune.grid_search([0.01 + 0.02 * n for n in range(TRIALS)])},
             tune_config=tune.TuneConfig(
-                metric="loss",
-                mode="min",
-                scheduler=make(),
-                isolation=isolation,  # type: ignore[arg-type]
+                metric="loss", mode="min", scheduler=make(), isolation=isolation
             ),
             run_config=tune.RunConfig(
                 name=f"{cpus}",
