@@ -41,6 +41,7 @@ class FakeSession:
     """Where its readers go on."""
     preemption: PreemptionInfo | None = None
     communication_meters: list[Any] = field(default_factory=list, init=False)
+    snapshots: None = None
     readers: Readers = field(init=False)
 
     def __post_init__(self) -> None:
