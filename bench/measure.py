@@ -38,7 +38,7 @@ LAUNCH: dict[Launcher, tuple[str, ...]] = {
     "torchrun": ("-m", "torch.distributed.run", "--nproc-per-node", "2"),
     "restarting torchrun": (
         *("-m", "torch.distributed.run", "--nproc-per-node", "2"),
-        *("--max-restarts", "1", "--monitor-interval", "0.05"),
+        *("--max-restarts", "3", "--monitor-interval", "0.05"),
     ),
     "syncline run": (*_RUN, "--no-warm"),
     "warm syncline run": _RUN,

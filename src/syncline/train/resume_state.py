@@ -94,6 +94,8 @@ class Readers:
         self._captured = captured
         self.before_batch: Callable[[], None] | None = None
         """Called when the program requests a batch from any reader, before it is read."""
+        self.before_pass: Callable[[], None] | None = None
+        """Called when a pass begins; for a data loader only at the first one."""
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._saved: list[RankStates] | None = None
@@ -126,6 +128,8 @@ class Readers:
         They are restored for the reader that was in the middle of a pass at the checkpoint; if
         there was none, for the first one.
         """
+        if self.before_pass is not None and self._process == os.getpid():
+            self.before_pass()
         # Processes forked by a data loader seed their generators differently.
         if self._has_randomness or self._process != os.getpid():
             return

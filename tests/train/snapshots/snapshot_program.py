@@ -5,7 +5,8 @@ The modes are the keys of `CONFIGS`; "data" reads a dataset, the others a data l
 Two workers train a small network with dropout, AdamW and a schedule, in a random order. It saves no
 checkpoints. In the end `outcome.json` has a digest of the weights and, by epoch, the samples that
 the weights have seen. `pid-RANK`, `pid-driver` and `steps-RANK`, to which each executed step is
-appended, say where the run is. A file `die-RANK` with a number kills the rank after that step.
+appended, say where the run is. A file `die-RANK` with a number, or "end", kills the rank after that
+step or after the last one.
 """
 
 from __future__ import annotations
@@ -93,13 +94,14 @@ def train_worker(config: dict[str, Any]) -> None:
                 train.snapshot(state)
             die(folder / f"die-{rank}", progress["step"])
         progress["epoch"] += 1
+    die(folder / f"die-{rank}", "end")
     weights = b"".join(value.numpy().tobytes() for value in model.state_dict().values())
     end = {"weights": hashlib.sha256(weights).hexdigest(), "seen": progress["seen"]}
     (folder / f"end-{rank}.json").write_text(json.dumps(end))
 
 
-def die(order: Path, step: int) -> None:
-    if order.exists() and int(order.read_text()) == step:
+def die(order: Path, step: object) -> None:
+    if order.exists() and order.read_text() == str(step):
         order.unlink()
         os.kill(os.getpid(), signal.SIGKILL)
 

@@ -17,7 +17,7 @@ from syncline.train.snapshots import directory as directories
 from syncline.train.snapshots.config import SnapshotConfig, SnapshotSpec
 from syncline.train.snapshots.rank_snapshots import RankSnapshots
 from syncline.train.torch import automatic_snapshots
-from syncline.train.torch.automatic_snapshots import follow_model
+from syncline.train.torch.automatic_snapshots import follow_model, follow_optimizer
 
 
 @pytest.fixture(autouse=True)
@@ -213,3 +213,32 @@ def test_with_a_reader_the_snapshot_waits_for_the_request_of_the_next_batch(tmp_
         found.readers.requested()
         found.readers.requested()  # an evaluation reads on without a step
         assert found.snapshots.step == step
+
+
+def test_models_and_prepared_optimizers_are_restored_when_a_pass_begins(tmp_path: Path) -> None:
+    class Reader:
+        waited_s = 0.0
+
+        def state_dict(self) -> dict[str, Any]:
+            return {"epoch": 0, "ended": False}
+
+        def load_state_dict(self, states: object) -> None:
+            pass
+
+    first = session(tmp_path)
+    first.readers.add("loader", Reader())
+    model = network()
+    follow_model(model, first, None)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.3)
+    train(model, [optimizer], 2)
+
+    second, reader = session(tmp_path, 2), Reader()
+    second.readers.add("loader", reader)
+    other = network()
+    follow_model(other, second, None)
+    fresh = torch.optim.AdamW(other.parameters())
+    follow_optimizer(fresh, second)
+    second.readers.restore_random(reader)
+    assert_equal(state(other), state(model))
+    assert fresh.state_dict()["state"][0]["step"] == 2
+    assert fresh.param_groups[0]["lr"] == 0.3

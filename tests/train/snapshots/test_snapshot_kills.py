@@ -89,6 +89,13 @@ def undisturbed(folder: Path, mode: str, epochs: int) -> dict[str, Any]:
     return outcome
 
 
+def snapshots_of(folder: Path) -> Path:
+    """Return the directory of the snapshots of a run."""
+    run = folder / "storage" / "run"
+    events = map(json.loads, (run / "events.jsonl").read_text().splitlines())
+    return directories.directory_of(str(run), next(events)["run_started"])
+
+
 @pytest.mark.parametrize("mode", ["automatic", "manual", "data"])
 def test_killed_workers_cost_one_step_each_and_change_nothing(tmp_path: Path, mode: str) -> None:
     expected = undisturbed(tmp_path / "undisturbed", mode, 3)
@@ -139,22 +146,28 @@ def test_ranks_that_take_snapshots_at_intervals_have_steps_in_common(tmp_path: P
 
 
 def test_snapshots_of_a_dead_program_are_deleted_after_their_time(tmp_path: Path) -> None:
-    before = set(directories.root().iterdir()) if directories.root().exists() else set()
     program = Program(tmp_path / "killed", "brief", 1000)
     program.wait_for_steps(3)
-    own = set(directories.root().iterdir()) - before
-    assert own
-    assert all(each.stat().st_mode & 0o777 == 0o700 for each in own)
+    own = snapshots_of(tmp_path / "killed")
+    assert own.stat().st_mode & 0o777 == 0o700
     program.process.kill()
     program.process.wait()
-    eventually(lambda: not any(each.exists() for each in own), within_s=PATIENCE_S)
+    eventually(lambda: not own.exists(), within_s=PATIENCE_S)
 
 
 def test_a_finished_run_leaves_no_snapshots(tmp_path: Path) -> None:
-    before = set(directories.root().iterdir()) if directories.root().exists() else set()
     undisturbed(tmp_path / "undisturbed", "manual", 1)
-    after = set(directories.root().iterdir()) if directories.root().exists() else set()
-    assert after <= before
+    assert not snapshots_of(tmp_path / "undisturbed").exists()
+
+
+def test_the_snapshot_of_the_last_step_is_the_result(tmp_path: Path) -> None:
+    expected = undisturbed(tmp_path / "undisturbed", "automatic", 1)
+    folder = tmp_path / "killed"
+    folder.mkdir()
+    (folder / "die-0").write_text("end")
+    program = Program(folder, "automatic", 1)
+    assert program.outcome() == expected
+    assert program.repeated() == 0
 
 
 @pytest.mark.long

@@ -16,6 +16,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from syncline.train.session import TrainSession, get_session
+from syncline.train.torch.automatic_snapshots import follow_optimizer
 from syncline.train.torch.device import get_device
 
 _scalers: WeakKeyDictionary[TrainSession, torch.amp.GradScaler] = WeakKeyDictionary()
@@ -39,7 +40,9 @@ def accelerate(amp: bool = False) -> None:
 
 def prepare_optimizer(optimizer: Optimizer) -> Optimizer:
     """Return `optimizer`; with mixed precision, wrapped so that `step` unscales the gradients."""
-    scaler = _scalers.get(get_session("torch.prepare_optimizer"))
+    session = get_session("torch.prepare_optimizer")
+    follow_optimizer(optimizer, session)
+    scaler = _scalers.get(session)
     return optimizer if scaler is None else ScaledOptimizer(optimizer, scaler)
 
 

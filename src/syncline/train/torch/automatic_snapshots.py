@@ -6,9 +6,9 @@ loader or a dataset shard: by then the program has done everything that belongs 
 the step of a learning-rate schedule. In a program without such a reader it is taken before the next
 forward pass, when the program has already drawn its next batch.
 
-After a restart, models are restored at their first forward pass, and optimizers before their first
-step, so that the program may load its checkpoint before, as it does without snapshots. Gradients
-are not captured.
+After a restart, models and prepared optimizers are restored when the first pass over a reader
+begins, at the latest before the first forward pass and the first step, so that the program may load
+its checkpoint before, as it does without snapshots. Gradients are not captured.
 """
 
 from __future__ import annotations
@@ -54,6 +54,12 @@ def follow_model(
     _current.add(model)
 
 
+def follow_optimizer(optimizer: Optimizer, session: TrainSession) -> None:
+    """Restore a prepared optimizer early, if the session has automatic snapshots."""
+    if _current is not None and _current.session is session:
+        _current.prepare(optimizer)
+
+
 class AutomaticSnapshots:
     """Automatic snapshots of one session. Used by the thread of the training function.
 
@@ -69,6 +75,8 @@ class AutomaticSnapshots:
         self._snapshots = snapshots
         self._models: list[nn.Module] = []
         self._optimizers: dict[str, weakref.ref[Optimizer]] = {}
+        self._prepared: list[Optimizer] = []
+        self._restored: set[int] = set()
         self._pending: _Pending | None = None
         self._is_due = False
         self._hooks = [
@@ -76,6 +84,11 @@ class AutomaticSnapshots:
             register_optimizer_step_post_hook(self._after_step),
         ]
         session.readers.before_batch = self._before_batch
+        session.readers.before_pass = self._restore_all
+
+    def prepare(self, optimizer: Optimizer) -> None:
+        """Restore an optimizer when the first pass begins, not only before its first step."""
+        self._prepared.append(optimizer)
 
     def close(self) -> None:
         """Stop following optimizers."""
@@ -180,10 +193,20 @@ class AutomaticSnapshots:
             )
         return self._pending
 
+    def _restore_all(self) -> None:
+        """Restore everything that is known when a pass begins. If the snapshot is of the last step,
+        no forward pass and no step follow.
+        """
+        for number in range(len(self._models)):
+            self._restore_model(number)
+        for optimizer in self._prepared:
+            self._before_step(optimizer, (), {})
+
     def _restore_model(self, number: int) -> None:
         pending = self._loaded()
-        if not pending.models_before:
+        if not pending.models_before or number in self._restored:
             return
+        self._restored.add(number)
         if not len(self.session.readers):
             self.session.readers.restore_random_without_reader()
         if self.scaler is not None and pending.scaler is not None:
