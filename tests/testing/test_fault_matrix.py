@@ -19,6 +19,7 @@ def engine() -> None:
     syncline.init(num_cpus=4, ignore_reinit_error=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("parallelism", "fault"),
     [
@@ -43,6 +44,7 @@ def test_the_error_says_which_call_a_rank_left_out(tmp_path: Path) -> None:
     assert "Rank 3 left out all_reduce [2] Float" in trial.verdict.text
 
 
+@pytest.mark.long
 def test_a_run_without_a_fault_has_no_verdict(tmp_path: Path) -> None:
     trial: Trial = run_trial(
         tmp_path / "run", "ddp", FaultPlan(fault=None, first_step=5), limit_s=8
