@@ -7,6 +7,7 @@ import types
 import numpy as np
 import pytest
 
+from syncline.core import serialization
 from syncline.core.serialization import unpack
 from syncline.util.multiprocessing import packed_functions
 
@@ -24,7 +25,7 @@ def function(text: str, **variables: object) -> types.FunctionType:
 def packed(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Return a list of the functions that were pickled."""
     found: list[object] = []
-    pack = packed_functions.pack_callable
+    pack = serialization.pack_callable
 
     def counted(function, refs):
         found.append(function)
