@@ -301,7 +301,7 @@ class _Arguments:
     def __init__(
         self,
         call: HandleCall,
-        args: tuple[Any, ...],
+        args: tuple[object, ...],
         kwargs: dict[str, Any],
         pending: list[Any],
         submit: Callable[[tuple[Any, ...], dict[str, Any]], None],
@@ -317,7 +317,7 @@ class _Arguments:
         self._submit = submit
         self._pending = pending
         self._missing = len(pending)
-        self._values: dict[int, Any] = {}
+        self._values: dict[int, object] = {}
         self._link = link_to(call.deployment.app)
 
     def resolve(self) -> None:

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import field
-from typing import Any
 
 from syncline.records import dataclass
+from syncline.runs.json_values import JsonObject
 from syncline.serve.controller.messages import ServeDetails
 from syncline.serve.monitoring.histogram import NO_TIMES, Times
 from syncline.serve.monitoring.reports import ProxyReport, ReplicaReport
@@ -89,7 +89,7 @@ class DeploymentSums:
         self.batch_sizes.update(other.batch_sizes)
         self.lag_s = max(self.lag_s, other.lag_s)
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> JsonObject:
         """Return the fields of a line, without zeros."""
         counts = {
             name: getattr(self, name)
@@ -122,7 +122,7 @@ class ApplicationSums:
         self.total += other.total
         self.status.update(other.status)
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> JsonObject:
         """Return the fields of a line."""
         errors = sum(count for code, count in self.status.items() if code >= FIRST_ERROR)
         return {
@@ -193,7 +193,7 @@ class History:
             for each in details.deployments
         }
 
-    def lines(self, now: float) -> dict[str, list[dict[str, Any]]]:
+    def lines(self, now: float) -> dict[str, list[JsonObject]]:
         """Return the new lines of each file, and begin the next second."""
         finished, self._current = self._current, _Interval()
         span_s = max(RESOLUTIONS[0].span_s, round(now - self._written_at, 1))
@@ -209,14 +209,14 @@ class History:
         self._written_gauges = dict(self._gauges)
         return found
 
-    def rest(self, now: float) -> dict[str, list[dict[str, Any]]]:
+    def rest(self, now: float) -> dict[str, list[JsonObject]]:
         """Return the lines of intervals that have not ended, at the end of the record."""
         return {
             each.name: list(self._lines(self._coarse[each.name], now, each.span_s))
             for each in RESOLUTIONS[1:]
         }
 
-    def _lines(self, interval: _Interval, now: float, span_s: float) -> Iterable[dict[str, Any]]:
+    def _lines(self, interval: _Interval, now: float, span_s: float) -> Iterable[JsonObject]:
         moment = round(now, 2)
         changed = {id for id, now in self._gauges.items() if now != self._written_gauges.get(id)}
         for id in sorted(interval.deployments.keys() | changed):

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from syncline.core.metrics_text import Family, HistogramValue, Kind, UserMetric
+from syncline.runs.json_values import Record
 from syncline.serve.controller.events import RecordEvent
 from syncline.serve.controller.messages import ServeDetails
 from syncline.serve.monitoring.histogram import NO_TIMES, Times
@@ -66,7 +66,7 @@ class Metrics:
         self._http_counts: dict[tuple[str, str, str, int], int] = defaultdict(int)
         self._waits: dict[DeploymentId, Times] = defaultdict(lambda: NO_TIMES)
         self._starts: dict[DeploymentId, int] = defaultdict(int)
-        self._decisions: dict[DeploymentId, Mapping[str, Any]] = {}
+        self._decisions: dict[DeploymentId, Record] = {}
         self._start_s: dict[str, float] = {}
         self._details: ServeDetails | None = None
 

@@ -27,11 +27,11 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
 
 from syncline import settings
 from syncline.core.metrics_text import metrics_text
 from syncline.runs.annotations import delete_run
+from syncline.runs.json_values import JsonObject
 from syncline.runs.record_files import LocalFiles
 from syncline.runs.rotating_lines import RotatingLines
 from syncline.runs.run_directory import LOGS_DIRECTORY, SERVE_DIRECTORY, RunDirectory
@@ -184,7 +184,7 @@ class ServeRecorder:
 
     def _add_event(self, event: RecordEvent) -> None:
         self._metrics.add_event(event)
-        fields: dict[str, Any] = {
+        fields: JsonObject = {
             "message": event.message,
             "level": event.level,
             "app": event.app,
@@ -262,9 +262,9 @@ _RESERVED = frozenset({"message", "level", "app", "deployment", "replica", "time
 
 def state_json(
     details: ServeDetails, calls: Mapping[DeploymentId, Collection[DeploymentId]]
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return the content of `state.json`; `calls` has the deployments that each one called."""
-    by_app: dict[str, list[dict[str, Any]]] = {}
+    by_app: dict[str, list[JsonObject]] = {}
     for each in details.deployments:
         status = details.status.applications[each.id.app].deployments.get(each.id.name)
         by_app.setdefault(each.id.app, []).append(

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import field
-from typing import Any
 
 from syncline.records import dataclass
+from syncline.runs.json_values import JsonObject
 from syncline.serve.monitoring.reports import ProxyReport, ReplicaReport, SlowCall, SlowRequest
 from syncline.serve.monitoring.slowest import PERIOD_S
 from syncline.serve.wire.routes import DeploymentId
@@ -68,9 +68,9 @@ class RequestTraces:
             self._parts.setdefault(call.request_id, []).append(part)
             self._arrived[call.request_id] = now
 
-    def take(self, now: float, wall_s: float) -> list[dict[str, Any]]:
+    def take(self, now: float, wall_s: float) -> list[JsonObject]:
         """Return the records of the traces that are complete, the slowest first."""
-        found: list[dict[str, Any]] = []
+        found: list[JsonObject] = []
         period = self._period
         if period is not None and now >= period.due:
             self._period = None
@@ -101,12 +101,10 @@ def _by_application(
     return found
 
 
-def _record(
-    request: SlowRequest, node_id: str, parts: list[_Part], wall_s: float
-) -> dict[str, Any]:
+def _record(request: SlowRequest, node_id: str, parts: list[_Part], wall_s: float) -> JsonObject:
     """Return the line of a trace; all times in milliseconds."""
     main = next((part for part in parts if part.replica_id == request.replica_id), None)
-    record: dict[str, Any] = {
+    record: JsonObject = {
         "time": round(wall_s, 2),
         "request_id": request.request_id,
         "app": request.app,
