@@ -105,7 +105,7 @@ def test_photos_and_photos_from_an_object_store(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.processes
 def test_training_relative_to_one_batch(images: Path, tmp_path: Path) -> None:
-    values = run("data.fed_training", "fast", tmp_path, images)
+    values = run("data.fed_training", "fast", tmp_path, images, scale="0.04")
     assert keys_of("data.fed_training") <= values.keys()
 
 
