@@ -46,7 +46,7 @@ Batch: TypeAlias = dict[str, Tree]
 """Arrays or tensors by column, or the batches of several modules by their ids."""
 
 StateDict: TypeAlias = dict[str, Any]
-"""What `get_state` returns and `set_state` accepts."""
+"""State of an object, as `get_state` returns and `set_state` accepts it."""
 
 CallArguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments of a call."""
@@ -58,10 +58,10 @@ Info: TypeAlias = dict[str, Any]
 """The info dict of one step or reset."""
 
 EnvStep: TypeAlias = tuple[Tree, SupportsFloat, bool, bool, Info]
-"""What `step` returns: observation, reward, terminated, truncated, info."""
+"""Result of `step`: observation, reward, terminated, truncated, info."""
 
 EnvReset: TypeAlias = tuple[Tree, Info]
-"""What `reset` returns: observation, info."""
+"""Result of `reset`: observation, info."""
 
 EnvConfig: TypeAlias = dict[str, Any]
 """The options of an environment's constructor."""
@@ -79,7 +79,7 @@ Episodes: TypeAlias = list[Episode]
 """Episodes of one agent, or of several; connectors of programs declare the class that they take."""
 
 CustomData: TypeAlias = dict[Any, Any]
-"""What callbacks and connectors keep with an episode, under keys of their own."""
+"""Values that callbacks and connectors keep with an episode, under keys of their own."""
 
 Selection: TypeAlias = str | Collection[str] | None
 """Names of components, or the one name; None for all."""

@@ -31,7 +31,7 @@ COMPACT_AFTER = 4096
 Clock = Callable[[], float]
 
 MetricValue: TypeAlias = Any
-"""What was logged, or what it reduces to: a number, an array, a list, or another object."""
+"""A logged or reduced value: a number, an array, a list, or another object."""
 
 
 def plain(value: MetricValue) -> MetricValue:

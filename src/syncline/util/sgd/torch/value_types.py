@@ -12,10 +12,10 @@ Metrics: TypeAlias = dict[str, Any]
 """Metrics and counters of an epoch, a batch or a worker, by name."""
 
 Info: TypeAlias = dict[str, Any]
-"""What a training or validation method gets besides its data: step, epoch, and the caller's."""
+"""Step, epoch and the entries of the caller, for a training or validation method."""
 
 StateDict: TypeAlias = dict[str, Any]
-"""What `state_dict` returns and `load_state_dict` accepts."""
+"""State of a runner or operator, as `state_dict` returns and `load_state_dict` accepts it."""
 
 Batch: TypeAlias = Any
 """A batch of the program's loader; its operator knows the type."""
