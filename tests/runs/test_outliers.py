@@ -113,9 +113,9 @@ def test_an_operation_that_calls_a_helper_of_torch_waits_for_others() -> None:
 
 
 def test_a_function_of_the_program_that_an_operation_calls_does_not_wait() -> None:
-    own = '''  File "/home/me/train.py", line 9, in __reduce__
+    own = """  File "/home/me/train.py", line 9, in __reduce__
     return slow(self)
-'''
+"""
     assert outliers({"0": ALL_REDUCE + own, "1": ALL_REDUCE}) == ["0"]
 
 
