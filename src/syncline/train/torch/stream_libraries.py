@@ -71,8 +71,8 @@ class HuggingFaceStreams(StreamLibrary):
     def start(self, dataset: Any, part: StreamPart, state: object) -> tuple[Any, Any]:
         # A copy, since the dataset would keep the state for later passes. `copy.copy` of a dataset
         # shares all attributes with it.
-        attributes, kind = dict(vars(dataset)), type(dataset)
-        dataset = kind.__new__(kind)
+        attributes = dict(vars(dataset))
+        dataset = object.__new__(type(dataset))
         dataset.__dict__ = attributes
         if dataset._distributed is not None:
             dataset._distributed = replace(
@@ -165,11 +165,12 @@ def _worker_info(part: StreamPart) -> Any:
     if not part.workers:
         return None
     info: Any = get_worker_info()
+    dataset: Any = None if info is None else info.dataset
     return torch_worker.WorkerInfo(
         id=part.worker,
         num_workers=part.workers,
         seed=part.seed + part.worker if info is None else info.seed,
-        dataset=None if info is None else info.dataset,
+        dataset=dataset,
     )
 
 
