@@ -111,7 +111,9 @@ class TrialRunner:
                 outcome = self._outcomes.get(timeout=max(0.0, until - time.monotonic()))
             except queue.Empty:
                 batch.stop()
-                break
+                if batch.begun - len(ended) <= 1:
+                    break
+                outcome = self._outcomes.get()  # a trial ended, and the next one began, meanwhile
             if isinstance(outcome, messages.Failed) or (
                 isinstance(outcome, messages.Stepped) and outcome.ended
             ):
