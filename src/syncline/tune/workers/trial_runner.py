@@ -156,6 +156,8 @@ class TrialRunner:
                         command.unusable = host.clean_up()
                         if command.unusable:
                             command.stop()
+                    else:  # it goes on by `Await`: no other trial begins in its place
+                        command.stop()
                     flush_output()
                     self._outcomes.put(outcome)
                 continue
