@@ -62,7 +62,7 @@ def restore(states: States) -> None:
 
 
 def seed_anew() -> None:
-    """Give a forked process random states of its own, as those of a new process."""
+    """Seed the generators from the system, as in a new process."""
     random.seed()
     if "numpy.random" in sys.modules:
         np.random.seed()

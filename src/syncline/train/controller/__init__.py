@@ -11,8 +11,8 @@ Files, in the order in which a run uses them:
   (stacks, profiles and other requests during a run).
 - `run_recorder` (writes the run directory), `fencing` (keeps all writers but one out),
   `checkpoint_manager` (retention of checkpoints), `goodput` (share of time spent on training),
-  `diagnosis` (the rank that delays or stops the others), `callback_runner` (calls the program's
-  callbacks).
+  `clock_offsets` (of other nodes), `diagnosis` (the rank that delays or stops the others),
+  `callback_runner` (calls the program's callbacks).
 - `remote_controller` (the controller as an actor on a cluster), `event_stream` (its events, sent to
   attached programs).
 """

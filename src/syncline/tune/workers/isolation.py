@@ -20,7 +20,6 @@ import locale
 import logging
 import os
 import pickle
-import random
 import re
 import signal
 import sys
@@ -140,7 +139,7 @@ class ProcessState:
             locale.setlocale(locale.LC_ALL, self._locale)
         _restore_logging(self._logging)
         _restore_torch(self._torch)
-        seed()
+        random_states.seed_anew()
         if self._random_states:
             random_states.restore({**random_states.capture(), **self._random_states})
         return ""
@@ -213,16 +212,6 @@ class ProcessState:
 
 IMPORTED = "it imported "
 """Start of the reason of a trial that imported modules of the program, whose names follow."""
-
-
-def seed() -> None:
-    """Seed the global random generators anew, as in a new process."""
-    random.seed()
-    if "numpy.random" in sys.modules:
-        sys.modules["numpy.random"].seed()
-    torch = _torch()
-    if torch is not None:
-        torch.default_generator.seed()
 
 
 def forget_classes() -> None:
