@@ -4,6 +4,7 @@ import dataclasses
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -175,7 +176,9 @@ def test_a_daemon_in_a_session_of_its_own_is_found_by_its_mark_and_killed() -> N
         stdin=subprocess.DEVNULL,
     )
     try:
-        assert [process.pid for process in processes_of(measurement_id)] == [daemon.pid]
+        while not (found := processes_of(measurement_id)):  # its environment is not set at once
+            time.sleep(0.01)
+        assert [process.pid for process in found] == [daemon.pid]
         assert stop_processes(measurement_id, grace_s=0.0) == 1
         assert processes_of(measurement_id) == []
     finally:

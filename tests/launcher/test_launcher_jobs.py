@@ -104,7 +104,7 @@ def test_record_says_what_the_ranks_spent_their_time_on(one):
     assert spent["1"]["communication_s"] > 1.0
     for parts in spent.values():
         assert parts["report_s"] > 0.1
-        assert parts["total_s"] > sum(parts.values()) - parts["total_s"]
+        assert sum(parts.values()) - parts["total_s"] <= parts["total_s"] + 1e-6
     assert 0 < goodput(run) < 1
 
 

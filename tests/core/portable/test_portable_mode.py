@@ -64,6 +64,8 @@ def test_killed_programs_leave_nothing() -> None:
 def test_launched_jobs_and_a_warm_template() -> None:
     run_without_linux(
         str(LAUNCHER / "test_launcher_jobs.py"),
+        "-m",
+        "processes",
         "-k",
         "record_of_a_finished or warm_template or lost_template",
     )

@@ -89,6 +89,7 @@ def join(plan: GroupPlan) -> None:
     limit_threads(session.local_world_size)
     use_assigned_device()
     enter_group(session, plan)
+    session.follow_calls(flight_recorder.recent_calls)
 
 
 def rank_environment(session: TrainSession, plan: GroupPlan) -> dict[str, str]:
@@ -171,7 +172,6 @@ def enter_group(session: TrainSession, plan: GroupPlan) -> None:
             world_size=session.world_size,
             timeout=timedelta(seconds=plan.timeout_s),
         )
-        session.follow_calls(flight_recorder.recent_calls)
     except Exception as error:
         raise RuntimeError(
             f"Rank {session.world_rank} of {session.world_size} could not join the process group "
