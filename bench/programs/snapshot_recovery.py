@@ -19,7 +19,7 @@ import torch.distributed
 
 from bench.programs import common, training
 
-KILL_AT = 57
+KILL_AT = 307  # the worker has trained for some seconds
 CHECKPOINT_EVERY = 10
 STEP_S = 0.02
 """Shortest time of a step, so that asynchronous checkpoints keep up."""
