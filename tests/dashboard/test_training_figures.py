@@ -141,6 +141,8 @@ def test_what_happened_in_words(run) -> None:
         "attempt 2",
     ]
     assert training_figures.event_views(run)[3].detail == "rank 0: ValueError('no')"
+    text = {"event": "verdict", "time": 1.0, "ranks": [1], "text": "Rank 1 is slow."}
+    assert training_figures._describe_event(text) == ("verdict", "Rank 1 is slow.")
     assert training_figures.restart_marks(run, "iteration") == [(5.0, "attempt 2")]
     assert training_figures.restart_marks(run, "time") == [(1030.0, "attempt 2")]
 

@@ -15,7 +15,7 @@ from typing import Literal
 from syncline.runs import Attempt, Run
 from syncline.runs.json_values import finite
 from syncline.runs.metric_series import member_order, numbers
-from syncline.runs.verdicts import verdicts
+from syncline.runs.verdicts import EVENT, OVER, verdicts
 
 Sample = Mapping[str, object]
 Curve = tuple[list[float], list[float]]
@@ -368,6 +368,10 @@ def _describe_event(event: Mapping[str, object]) -> tuple[str, str] | None:
             else []
         )
         return f"attempt {event.get('attempt')} failed", "; ".join(texts)
+    if what == EVENT:
+        return what, str(event.get("text"))
+    if what == OVER:
+        return "verdict over", ""
     if what in ("errored", "aborted", "finished"):
         return what, ""
     if what in ("step_times", "goodput"):

@@ -138,7 +138,7 @@ def _flops(run: Run) -> dict[str, str]:
     if found is None:
         return {}
     rows = {"Model TFLOP/s": widgets.number(found[0] / 1e12)}
-    return rows if found[1] is None else {**rows, "MFU": widgets.percent(found[1])}
+    return rows if found[1] is None else {**rows, "MFU": f"{100 * found[1]:.1f} %"}
 
 
 class _WorkersPanel:
