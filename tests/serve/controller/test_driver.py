@@ -121,6 +121,21 @@ class FakePeer:
         self.replies[call_id] = error
 
 
+class HeldTimers:
+    """An event loop whose timers do not run."""
+
+    def __init__(self, loop):
+        self._loop = loop
+        self.timers = []
+
+    def __getattr__(self, name):
+        return getattr(self._loop, name)
+
+    def call_later(self, delay_s, function, *arguments):
+        self.timers.append((delay_s, function))
+        return self._loop.call_later(3600, function, *arguments)
+
+
 @pytest.fixture
 def controller(tmp_path, monkeypatch):
     """Runs the coroutine function of a test with a controller and its store."""
@@ -208,13 +223,19 @@ def test_events_after_a_large_snapshot_are_handled_together(controller):
     async def test(made, store):
         peer = FakePeer()
         made.on_notice(peer, m.Subscribe())
+        await until(lambda: not made._will_settle)
+        made._loop = held = HeldTimers(made._loop)
         deploy(made, peer, num_replicas=10)
         tables = len(peer.tables)
         for id in made._actors.started:
             made.on_notice(peer, ready(id))
             await asyncio.sleep(0)
-        await until(lambda: len(peer.tables[-1][0]) == 10)
+        assert len(peer.tables) == tables
+        [(pause_s, settle)] = [each for each in held.timers if each[1] == made._settle]
+        assert pause_s == pytest.approx(PAUSE_S)  # half of the time is for snapshots
+        settle()
         assert len(peer.tables) == tables + 1
+        assert len(peer.tables[-1][0]) == 10
 
     controller(test)
 
