@@ -93,3 +93,14 @@ def test_a_source_reads_files_with_and_without_a_column_in_one_pass(tmp_path, re
         {"id": 5, "a.b": None},
         {"id": 6, "a.b": None},
     ]
+
+
+def test_a_file_is_opened_once_if_its_path_has_a_column(tmp_path, read_all, monkeypatch):
+    (tmp_path / "p=1").mkdir()
+    pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "p=1" / "0.parquet")
+    # The footer that this reads would be read again by the scanner.
+    monkeypatch.delattr(parquet_row_groups, "open_file")
+    source = ParquetDatasource(str(tmp_path))
+    assert read_all(source).to_pylist() == [{"id": 1, "p": "1"}, {"id": 2, "p": "1"}]
+    filtered = source.apply_projection(["id"]).apply_predicate(col("p") == "1")
+    assert read_all(filtered).to_pylist() == [{"id": 1}, {"id": 2}]

@@ -378,7 +378,7 @@ class ParquetDatasource(FileBasedDatasource):
             else min(part.num_rows, part.num_rows * batch_bytes // max(1, part.decoded_bytes))
         )
         batch_rows, columns = self._batch_size or max(1, rows), self.schema().names
-        if not self._needs_scan:
+        if not self._needs_scan(columns):
             file = parquet_row_groups.open_file(self._filesystem, part.path)
             if parquet_row_groups.can_read(file, columns, self._predicate_expr):
                 return parquet_row_groups.read(
@@ -400,13 +400,17 @@ class ParquetDatasource(FileBasedDatasource):
         )
         return (pa.Table.from_batches([batch]) for batch in scanner.to_batches())
 
-    @property
-    def _needs_scan(self) -> bool:
-        """True if the arguments need Arrow's scanner for every file."""
+    def _needs_scan(self, columns: Sequence[str]) -> bool:
+        """Return True if the arguments, or columns of the paths, need Arrow's scanner for every
+        file.
+        """
         return (
             self._given_schema is not None
             or self._scan_filter is not None
             or self._scan_options is not None
+            or not set(self._file_schema.names).issuperset(
+                parquet_row_groups.needed(columns, self._predicate_expr)
+            )
         )
 
     def _tensor_field(self, field: pa.Field) -> pa.Field:

@@ -32,7 +32,7 @@ def can_read(file: ParquetFile, columns: Sequence[str], predicate: Expr | None) 
     names = file.schema_arrow.names
     return (
         bool(columns)
-        and set(_needed(columns, predicate)) <= set(names)
+        and set(needed(columns, predicate)) <= set(names)
         and len(set(names)) == len(names)
         # Parquet's reader takes a dot for a path to a nested column.
         and not any("." in name for name in names)
@@ -67,7 +67,7 @@ def read(
         for batch in file.iter_batches(
             batch_rows,
             row_groups=list(row_groups),
-            columns=_needed(columns, predicate),
+            columns=needed(columns, predicate),
             use_threads=use_threads,
         ):
             table = pa.Table.from_batches([batch])
@@ -76,6 +76,7 @@ def read(
             yield table.select(list(columns))
 
 
-def _needed(columns: Sequence[str], predicate: Expr | None) -> list[str]:
+def needed(columns: Sequence[str], predicate: Expr | None) -> list[str]:
+    """Return the columns to read: those of the tables, then those of the predicate alone."""
     filtered = () if predicate is None else sorted(predicate.columns())
     return [*dict.fromkeys([*columns, *filtered])]
