@@ -13,8 +13,11 @@ import syncline
 from syncline.data.columnar.expressions import col
 from syncline.data.context import DataContext
 from syncline.data.dataset import Dataset, MaterializedDataset
+from syncline.data.execute import block_store
 from syncline.data.from_memory import from_items
+from syncline.data.plan.nodes import HeldBlock
 from syncline.data.read import range as numbers
+from syncline.exceptions import ObjectLostError
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -118,6 +121,20 @@ def test_repr_of_materialized_rows_shows_both_ends() -> None:
     assert [line.strip("│ ") for line in few[6:-1]] == list("0123456")
     assert repr(from_items([])).splitlines() == ["shape: (0, ?)"]
     assert "null" in from_items([{"a": None}])._repr_html_()
+
+
+def test_repr_without_a_block_that_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    ds = numbers(9, override_num_blocks=3).materialize()
+    table_of = block_store.table_of
+
+    def present(block: HeldBlock) -> pa.Table:
+        table = table_of(block)
+        if table["id"][0].as_py() == 3:
+            raise ObjectLostError("the block in the middle is lost")
+        return table
+
+    monkeypatch.setattr(block_store, "table_of", present)
+    assert repr(ds).splitlines()[0] == "shape: (9, 1)"
 
 
 def test_repr_shows_the_rows_that_take_returned() -> None:

@@ -202,17 +202,16 @@ class Query:
         if not isinstance(self.node, Held):
             return self.observations.first_rows, None
         held = [block for block in self.node.blocks if block.num_rows]
-        if not held or max(held[0].size_bytes, held[-1].size_bytes) > _PREVIEW_BLOCK_BYTES:
+        are_few = sum(block.num_rows for block in held) <= 2 * _PREVIEW_ROWS
+        shown = held if are_few else [held[0], held[-1]]
+        if not shown or max(block.size_bytes for block in shown) > _PREVIEW_BLOCK_BYTES:
             return None, None
         try:
-            first, last = block_store.table_of(held[0]), block_store.table_of(held[-1])
+            tables = [block_store.table_of(block) for block in shown]
         except SynclineError:  # a lost block must not keep a dataset from being printed
             return None, None
-        if sum(block.num_rows for block in held) <= 2 * _PREVIEW_ROWS:
-            return (first, None) if len(held) == 1 else (_together(held), None)
+        if are_few:
+            return blocks.concat(tables), None
+        first, last = tables
         count = min(_PREVIEW_ROWS, last.num_rows)
         return first.slice(0, _PREVIEW_ROWS), last.slice(last.num_rows - count)
-
-
-def _together(held: list[HeldBlock]) -> pa.Table:
-    return blocks.concat([block_store.table_of(block) for block in held])
