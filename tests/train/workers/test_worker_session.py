@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from syncline.train.checkpoint import ReportedCheckpoint
 from syncline.train.session import ReportCall
 from syncline.train.storage.context import StorageContext
 from syncline.train.workers.messages import (
+    BadInputs,
     BarrierReached,
     BarrierReleased,
     CheckpointPart,
@@ -119,6 +121,29 @@ def source(tmp_path: Path) -> Checkpoint:
     directory.mkdir()
     (directory / "weights").write_bytes(b"w" * 10_000)
     return Checkpoint.from_directory(directory)
+
+
+@pytest.mark.parametrize("with_files", [False, True])
+def test_inputs_are_looked_at_once_if_metrics_are_not_finite(
+    bench: Bench, source: Checkpoint, with_files: bool
+) -> None:
+    looks: list[None] = []
+
+    def has_bad_inputs() -> bool:
+        looks.append(None)
+        return True
+
+    bench.session.follow_inputs(has_bad_inputs)
+    bench.report({"loss": 1.0})
+    bench.report({"loss": math.nan, "norm": math.inf}, source if with_files else None)
+    bench.report({"loss": math.nan})
+    bench.session.finish_uploads()
+    bench.send_buffer.close()
+    messages = [
+        as_message(message) for batch in bench.send_buffer.batches() for message in batch
+    ]
+    assert looks == [None]
+    assert [each for each in messages if isinstance(each, BadInputs)] == [BadInputs(report=5)]
 
 
 def in_thread(function: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:

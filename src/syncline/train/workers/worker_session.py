@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import statistics
 import threading
@@ -206,7 +207,7 @@ class WorkerSession(TrainSession):
             if self._has_bad_inputs is not None:
                 for value in plain.values():
                     if value.__class__ is float and value - value != 0.0:  # not finite
-                        self._look_at_inputs(self._has_bad_inputs)
+                        self._look_at_inputs()
             faults.reach("train.report")
             states = None
             if not self._reports_files and not self.readers.is_idle:
@@ -219,10 +220,10 @@ class WorkerSession(TrainSession):
         finally:
             self.reported_s += time.perf_counter() - began
 
-    def _look_at_inputs(self, has_bad_inputs: Callable[[], bool]) -> None:
-        """Tell the controller if the batch of the report that follows has bad values."""
-        self._has_bad_inputs = None
-        if has_bad_inputs():
+    def _look_at_inputs(self) -> None:
+        """Tell the controller, once, if the batch of the report that follows has bad values."""
+        has_bad_inputs, self._has_bad_inputs = self._has_bad_inputs, None
+        if has_bad_inputs is not None and has_bad_inputs():
             self._send_buffer.put_batched(BadInputs(report=self.next_report))
 
     @_timed("reported_s")
@@ -239,6 +240,8 @@ class WorkerSession(TrainSession):
         if self._score_attribute is not None and not call.validation:
             metric_values.check_score(plain, self._score_attribute)
             self._score_attribute = None
+        if any(isinstance(value, float) and not math.isfinite(value) for value in plain.values()):
+            self._look_at_inputs()
         faults.reach("train.report")
         index = self.next_report
         upload = CheckpointUpload.of(
