@@ -103,6 +103,12 @@ def test_manifests_rule_out_files_and_columns_are_not_read(
     assert "ReadIceberg[columns=['s'], where col('a') > 3]" in capsys.readouterr().out
 
 
+def test_columns_are_known_without_files(tables: Tables) -> None:
+    none = tables.read().filter(expr=col("a") > 1000).select_columns(["s"])
+    assert none.materialize().schema().names == ["s"]
+    assert none.take_all() == []
+
+
 def test_tasks_read_the_snapshot_of_the_call_in_other_processes(own_tables: Tables) -> None:
     source = IcebergDatasource("db.t", catalog_kwargs=own_tables.catalog_kwargs)
     tasks = pickle.loads(pickle.dumps(source.get_read_tasks(10)))

@@ -70,6 +70,11 @@ def test_offsets_limit_what_is_read(servers: str) -> None:
     assert [row["offset"] for row in rows] == [5, 6]
 
 
+def test_columns_are_known_without_messages(servers: str) -> None:
+    none = read(servers, start_offset=5, end_offset=5).select_columns(["key"]).materialize()
+    assert (none.count(), none.schema().names) == (0, ["key"])
+
+
 class Consumer:
     """A consumer of one partition with a message for each second since 2024-01-01, UTC."""
 

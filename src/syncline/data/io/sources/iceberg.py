@@ -155,10 +155,7 @@ class IcebergDatasource(Datasource):
             )
             read = functools.partial(self._read, group)
             tasks.append(ReadTask(read, metadata, self.schema(), per_task_row_limit))
-        return tasks or [ReadTask(self._no_rows, BlockMetadata(0, 0), self.schema())]
-
-    def _no_rows(self) -> Iterator[pa.Table]:
-        yield self.schema().empty_table()
+        return tasks
 
     def _files(self) -> list[Any]:
         """Return the files to read: those of older snapshots first."""

@@ -133,7 +133,7 @@ class KafkaDatasource(Datasource):
         return True
 
     def input_files(self) -> list[str]:
-        return [f"kafka://{each.topic}/{each.partition}" for each in self._ranges]
+        return [_uri(each) for each in self._ranges]
 
     def identity(self) -> str:
         """Return a digest of the ranges."""
@@ -161,10 +161,7 @@ class KafkaDatasource(Datasource):
                 # Compacted topics have fewer messages than offsets.
                 metadata = BlockMetadata(None, None, input_files=[_uri(part)])
                 tasks.append(ReadTask(read, metadata, self.schema(), per_task_row_limit))
-        return tasks or [ReadTask(self._no_rows, BlockMetadata(0, 0), self.schema())]
-
-    def _no_rows(self) -> Iterator[pa.Table]:
-        yield self.schema().empty_table()
+        return tasks
 
     @contextmanager
     def _consumer(self) -> Iterator[Any]:
