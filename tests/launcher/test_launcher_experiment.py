@@ -145,6 +145,12 @@ def test_the_end_of_the_budget_ends_the_program_and_what_it_started(
     assert not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text()
 
 
+def test_the_end_of_the_program_ends_what_it_started(storage: Path, tmp_path: Path) -> None:
+    script = "sleep 600 > /dev/null 2>&1 & echo $! > pid; echo loss=1"
+    assert run(arguments("sh", "-c", script, metric="loss")) == 0
+    wait_until_ended(int((tmp_path / "pid").read_text()))
+
+
 def test_the_record_lists_the_experiment_with_its_metrics_and_log(storage: Path) -> None:
     run(arguments("echo", '{"loss": 2, "acc": 0.5}', metric="loss", name="one"))
     (summary,) = run_list.list_runs(LocalDirectory(str(storage)))
@@ -260,6 +266,31 @@ def forked(words: Sequence[str], faults: str = "") -> int:
         os._exit(run(words))
     finally:
         os._exit(70)
+
+
+def wait_until_ended(pid: int) -> None:
+    """Wait for the end of a process that may have another parent."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            if "Z" in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]:
+                return
+        except OSError:
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"the process {pid} still runs")
+
+
+def test_a_kill_ends_the_program_and_what_it_started(storage: Path, tmp_path: Path) -> None:
+    script = "sleep 600 & echo $! $$ > pids; mv pids started; wait; true"
+    pid = forked(arguments("sh", "-c", script, metric="loss", name="killed"))
+    while not (tmp_path / "started").exists():
+        time.sleep(0.01)
+    os.kill(pid, signal.SIGKILL)
+    assert ended(pid) == -signal.SIGKILL
+    for started in (tmp_path / "started").read_text().split():
+        wait_until_ended(int(started))
+    assert run_list.summarize_run(LocalDirectory(str(storage / "killed"))).state == "killed"
 
 
 def ended(pid: int) -> int:

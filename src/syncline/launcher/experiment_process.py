@@ -20,12 +20,14 @@ GRACE_S = 10.0
 DRAIN_S = 5.0
 """Seconds to read on after the end, if a child process of the program holds its output open."""
 TAIL_LINES = 20
+_KILL_AFTER_INPUT = 'read -r line; kill -s KILL -- "-$0"'
+"""Shell script that kills the process group `$0` at the end of its input."""
 _PR_SET_PDEATHSIG = 1
 
 
 class ExperimentProcess:
-    """Starts a program in a process group of its own. The group ends with this process, also if
-    that is killed (Linux).
+    """Starts a program in a process group of its own. The group ends with the program, and with
+    this process, also if that is killed.
 
     Args:
         command: The command line.
@@ -56,6 +58,14 @@ class ExperimentProcess:
             start_new_session=True,
             preexec_fn=_end_with_parent if system.IS_LINUX else None,
         )
+        # Its input ends with this process; the death signal reaches the program only.
+        self._guard = subprocess.Popen(
+            ("/bin/sh", "-c", _KILL_AFTER_INPUT, str(self._process.pid)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         pairs = zip((self._process.stdout, self._process.stderr), streams, strict=True)
         self._threads = [
             threading.Thread(target=self._read, args=pair, name="syncline-output", daemon=True)
@@ -75,6 +85,7 @@ class ExperimentProcess:
             code, is_over = self.end(), True
         for thread in self._threads:
             thread.join(DRAIN_S)
+        self._guard.communicate()  # kills what is left of the group
         return code, is_over
 
     def end(self) -> int:
