@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from syncline.core.state_machine import InvalidTransition
+from syncline.runs.verdicts import Cause, Verdict
 from syncline.train.config import FailureConfig
 from syncline.train.controller.attempt import FailureBudgets, WorkerFailure
 from syncline.train.controller.events import (
@@ -47,6 +48,7 @@ from syncline.train.controller.events import (
     StreamEnded,
     TimerFired,
     ValidationsEnded,
+    VerdictFound,
     Warn,
 )
 from syncline.train.controller.state import TrainStateMachine
@@ -667,6 +669,20 @@ def test_the_error_of_a_run_that_ends_with_a_dead_process_says_what_happens_next
     error = only(die(), End).error
     assert "ended after 2 failures" in str(error)
     assert "`FailureConfig(max_failures=1)` allows 1 restart." in str(error)
+
+
+@pytest.mark.parametrize(
+    ("cause", "is_told"), [(Cause.MISSING_COLLECTIVE, False), (Cause.NOT_A_NUMBER, True)]
+)
+def test_the_error_does_not_tell_of_a_stall_that_is_over(cause: Cause, is_told: bool) -> None:
+    run = Run()
+    verdict = Verdict(cause=cause, ranks=(1,), seconds=9.0, text="Rank 1 and why.")
+    run.machine.handle(VerdictFound(attempt=1, verdict=verdict))
+    run.machine.handle(VerdictFound(attempt=1, verdict=None))
+    run.fails(0, ValueError("mine"))
+    run.ends(0)
+    run.ends(1)
+    assert ("Rank 1 and why." in str(only(run.stopped(), End).error)) is is_told
 
 
 def test_the_error_of_a_training_function_stands_alone() -> None:

@@ -139,9 +139,7 @@ def test_inputs_are_looked_at_once_if_metrics_are_not_finite(
     bench.report({"loss": math.nan})
     bench.session.finish_uploads()
     bench.send_buffer.close()
-    messages = [
-        as_message(message) for batch in bench.send_buffer.batches() for message in batch
-    ]
+    messages = [as_message(message) for batch in bench.send_buffer.batches() for message in batch]
     assert looks == [None]
     assert [each for each in messages if isinstance(each, BadInputs)] == [BadInputs(report=5)]
 

@@ -340,7 +340,7 @@ class Attempt:
         self.debugging: set[int] = set()  # ranks that wait in the debugger
         # Of ranks whose reports are incomplete.
         self.requests: list[tuple[int, CheckpointsRequested]] = []
-        self.verdict: Verdict | None = None  # the latest one of the diagnosis
+        self.verdict: Verdict | None = None  # the latest one that holds
         self.has_warned = False  # of the stalled ranks
         self.hangs = False  # a stalled rank is over its limit
         self.preemption: Preemption | None = None

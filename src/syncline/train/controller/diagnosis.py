@@ -45,14 +45,14 @@ class Diagnosis:
 
     Args:
         recorder: Record of the run.
-        on_verdict: Called with each new verdict.
+        on_verdict: Called with each new verdict, and with None once it does not hold any more.
         clock: Monotonic clock in seconds.
     """
 
     def __init__(
         self,
         recorder: RunRecorder,
-        on_verdict: Callable[[Verdict], None],
+        on_verdict: Callable[[Verdict | None], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._recorder = recorder
@@ -116,6 +116,7 @@ class Diagnosis:
         self._tell(self._health.observe(rank, message, self._clock()))
         if before is not None and self.current is None:
             self._recorder.event(OVER)
+            self._on_verdict(None)
 
     def check(self) -> None:
         """Look for an operation that does not end; call it every `CHECK_S`."""

@@ -421,7 +421,7 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
             self._timers.start(DIAGNOSIS_TIMER, CHECK_S)
             self._diagnosis.check()
 
-    def _on_verdict(self, verdict: Verdict) -> None:
+    def _on_verdict(self, verdict: Verdict | None) -> None:
         self._handle(events.VerdictFound(attempt=self._attempt, verdict=verdict))
 
     def _check_nodes(self) -> None:

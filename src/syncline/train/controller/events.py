@@ -106,10 +106,11 @@ class CapacityChanged:
 
 @dataclass(frozen=True, kw_only=True)
 class VerdictFound:
-    """The diagnosis has named ranks that delay or stop the attempt."""
+    """The diagnosis has named ranks that delay or stop the attempt, or they do so no more."""
 
     attempt: int
-    verdict: Verdict
+    verdict: Verdict | None
+    """None if the last verdict about a delay or a stop is over."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -108,8 +108,11 @@ class RunSnapshots:
 
 def _versions(spec: RunSpec) -> Mapping[str, str]:
     """Return the versions that snapshots of this program have."""
-    function = spec.train_function
+    function, config = spec.train_function, spec.run_config.snapshot
     return {
+        # A program with automatic snapshots restores nothing of those by calls, and vice versa, but
+        # its data would continue at the snapshot.
+        "automatic snapshots": "on" if config is not None and config.automatic else "off",
         "syncline": sys.modules["syncline"].__version__,
         "Python": platform.python_version(),
         "training function": spec.code_version

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from syncline.core.state_machine import Dispatcher, Lifecycle, on
+from syncline.runs.verdicts import Cause
 from syncline.train.controller.attempt import (
     COLLECTIVE_TIMER,
     HANG,
@@ -407,7 +408,10 @@ class TrainStateMachine(Dispatcher[Event, list[Instruction]], handles=Event):
 
     @on(VerdictFound)
     def _on_verdict(self, event: VerdictFound) -> list[Instruction]:
-        self._current.verdict = event.verdict
+        attempt = self._current
+        told = attempt.verdict
+        if event.verdict is not None or told is None or told.cause is not Cause.NOT_A_NUMBER:
+            attempt.verdict = event.verdict
         return []
 
     def _rank_stalled(self, rank: int, message: Stalled) -> list[Instruction]:
