@@ -80,3 +80,13 @@ def test_the_rank_whose_batch_has_a_value_that_is_not_finite_is_named() -> None:
     (verdict,) = subject.told
     assert verdict is not None
     assert (verdict.cause, verdict.ranks) == (Cause.NOT_A_NUMBER, (1,))
+
+
+def test_a_batch_that_was_not_looked_at_is_not_called_finite() -> None:
+    subject = Subject()
+    subject.diagnosis.round(4, [{"loss": 1.0}, {"loss": math.inf}])
+    (verdict,) = subject.told
+    assert verdict is not None
+    assert verdict.ranks == (1,)
+    assert "is finite" not in verdict.text
+    assert "not looked at" in verdict.text

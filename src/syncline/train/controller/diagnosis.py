@@ -158,7 +158,8 @@ class Diagnosis:
                 if bad
                 else "All ranks have it at once, so it comes from the model or from its optimizer."
                 if len(ranks) == len(metrics) > 1
-                else "The batch is finite, so look at the model and the loss."
+                else "No such value was found in the model's inputs, so look at the model and the "
+                "loss. Inputs passed by name, or without `prepare_model`, are not looked at."
             )
             self._tell(
                 Verdict(
