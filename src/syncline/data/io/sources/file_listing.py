@@ -114,22 +114,23 @@ def shuffled(files: Sequence[FileInfo], seed: int) -> list[FileInfo]:
 
 
 def contiguous_groups(files: Sequence[FileInfo], count: int) -> list[list[FileInfo]]:
-    """Split the files into at most `count` groups of adjacent files of nearly equal size in bytes
-    (in number if a size is unknown), none empty.
+    """Split the files into groups as `group_bounds` does."""
+    return [list(files[start:end]) for start, end in group_bounds([f.size for f in files], count)]
+
+
+def group_bounds(sizes: Sequence[int | None], count: int) -> list[tuple[int, int]]:
+    """Split files into at most `count` groups (start, end) of adjacent files of nearly equal size
+    in bytes (in number if a size is unknown), none empty.
     """
-    count = max(1, min(count, len(files)))
+    if not sizes:
+        return []
+    count = max(1, min(count, len(sizes)))
     # Every file counts at least one byte, so that empty files are distributed as well.
-    weights = np.array(
-        [(file.size or 0) + 1 for file in files]
-        if all(file.size is not None for file in files)
-        else [1] * len(files)
-    )
+    weights = np.array([1] * len(sizes) if None in sizes else [(size or 0) + 1 for size in sizes])
     middles = np.cumsum(weights) - weights / 2
     groups = np.minimum((middles * count / weights.sum()).astype(int), count - 1)
-    cuts = np.flatnonzero(np.diff(groups)) + 1
-    return [
-        list(files[start:end]) for start, end in zip([0, *cuts], [*cuts, len(files)], strict=True)
-    ]
+    cuts = (np.flatnonzero(np.diff(groups)) + 1).tolist()
+    return list(zip([0, *cuts], [*cuts, len(sizes)], strict=True))
 
 
 def _file_info(info: pyarrow_fs.FileInfo) -> FileInfo:

@@ -26,6 +26,7 @@ from syncline.data.columnar.expressions import (
 )
 from syncline.data.context import DataContext
 from syncline.data.io import filesystem as filesystems
+from syncline.data.io.sources import file_listing
 from syncline.data.io.sources.datasource import BlockMetadata, Datasource, ReadTask, digest
 from syncline.optional import load
 
@@ -145,12 +146,14 @@ class IcebergDatasource(Datasource):
         if self._scan_limit is not None:
             parallelism = 1  # the limit holds for all files together
         tasks = []
-        for group in _groups(files, parallelism):
+        sizes = [task.file.file_size_in_bytes for task in files]
+        for start, end in file_listing.group_bounds(sizes, parallelism):
+            group = files[start:end]
             counts = [self._exact_rows(task) for task in group]
             exact = self._scan_limit is None and None not in counts
             metadata = BlockMetadata(
                 sum(count for count in counts if count is not None) if exact else None,
-                sum(task.file.file_size_in_bytes for task in group),
+                sum(sizes[start:end]),
                 input_files=[task.file.file_path for task in group],
             )
             read = functools.partial(self._read, group)
@@ -315,16 +318,3 @@ def _small(type_: pa.DataType) -> pa.DataType:
     if pa.types.is_large_binary(type_):
         return pa.binary()
     return type_
-
-
-def _groups(files: Sequence[Any], count: int) -> list[list[Any]]:
-    """Divide files into at most `count` groups of adjacent files with nearly equal bytes."""
-    total = sum(task.file.file_size_in_bytes for task in files)
-    groups: list[list[Any]] = []
-    size, target = 0.0, total / max(1, count)
-    for task in files:
-        if not groups or size >= target * len(groups):
-            groups.append([])
-        groups[-1].append(task)
-        size += task.file.file_size_in_bytes
-    return groups
