@@ -127,6 +127,17 @@ def test_a_program_that_fails_or_prints_no_value_has_failed(storage: Path) -> No
     assert best_of([first, second, third]) is None
 
 
+@pytest.mark.parametrize(
+    ("number", "cause"), [(signal.SIGTERM, "SIGTERM"), (signal.SIGRTMIN + 1, "signal ")]
+)
+def test_a_program_that_a_signal_ended_has_failed(number: int, cause: str, storage: Path) -> None:
+    script = f"import os; os.kill(os.getpid(), {int(number)})"
+    assert run(arguments(sys.executable, "-c", script, metric="loss")) == 1
+    (found,) = Ledger(str(storage)).all()
+    assert found.verdict is Verdict.FAILED
+    assert f"the program was killed by {cause}" in found.error
+
+
 def test_the_end_of_the_budget_ends_the_program_and_what_it_started(
     storage: Path, tmp_path: Path
 ) -> None:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from syncline import faults, settings
+from syncline.core.error_messages import exit_cause
 from syncline.launcher.experiment_process import ExperimentProcess
 from syncline.launcher.metric_reader import MetricReader
 from syncline.launcher.working_tree import GitError, WorkingTree
@@ -221,8 +222,7 @@ class _Run:
         if self._interrupted:
             return "the experiment was interrupted"
         if code:
-            how = signal.Signals(-code).name if code < 0 else f"code {code}"
-            return f"the program ended with {how}:\n{tail}"
+            return f"the program {exit_cause(code)}:\n{tail}"
         if value is None:
             return (
                 f"the output contains no value of {experiment.metric!r}: print "
