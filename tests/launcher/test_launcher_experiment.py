@@ -232,6 +232,10 @@ def test_options_of_the_launcher_are_passed_on_to_its_job() -> None:
     words = ["--metric", "x", "-n", "2", "--budget=5m", "--json", "--name", "a", "t.py", "--metric"]
     command = experiment.program(options.parse(words), words)
     assert command[1:] == ["-m", "syncline", "run", "--no-record", "-n", "2", "t.py", "--metric"]
+    given = ("--metri", "x", "--budg", "5m", "--max-r", "3", "-n2", "-m", "--keep")
+    words = [*given, "a", "--json"]
+    command = experiment.program(options.parse(words), words)
+    assert command[5:] == ["--max-r", "3", "-n2", "-m", "a", "--json"]
     words = ["--metric", "x", "--", "python", "t.py", "--", "y"]
     assert experiment.program(options.parse(words), words) == ["python", "t.py", "--", "y"]
 

@@ -23,6 +23,7 @@ from typing import Any
 
 from syncline import faults, settings
 from syncline.core.error_messages import exit_cause
+from syncline.launcher import options
 from syncline.launcher.experiment_process import ExperimentProcess
 from syncline.launcher.metric_reader import MetricReader
 from syncline.launcher.working_tree import GitError, WorkingTree
@@ -35,8 +36,6 @@ from syncline.runs.secrets import masked_code
 
 CODES = {Verdict.BETTER: 0, Verdict.WORSE: 0, Verdict.OVER_BUDGET: 124}
 """Exit codes; that of the program, or 1, if it failed."""
-_VALUES = ("--budget", "--metric", "--mode", "--group", "--name", "--storage-path")
-_FLAGS = ("--json", "--keep-best", "--no-record")
 _NAME = re.compile(r"[^\w.-]+")
 
 
@@ -80,13 +79,7 @@ def program(given: argparse.Namespace, arguments: Sequence[str]) -> list[str]:
     head = list(arguments[: len(arguments) - len(rest)])
     if head and head[-1] == "--":
         return rest
-    kept: list[str] = []
-    words = iter(head)
-    for word in words:
-        if word in _VALUES:
-            next(words, None)
-        elif word not in _FLAGS and not word.startswith(tuple(f"{name}=" for name in _VALUES)):
-            kept.append(word)
+    kept = options.without_record(head)
     return [sys.executable, "-m", "syncline", "run", "--no-record", *kept, *rest]
 
 

@@ -98,7 +98,9 @@ def parser() -> argparse.ArgumentParser:
         ),
         formatter_class=_Help,
     )
-    _add_own(found)
+    _add_record(found)
+    _add_start(found)
+    _add_experiment(found)
     for names, default, text in _TEXT:
         dest = _destination(names)
         found.add_argument(
@@ -116,10 +118,13 @@ def parser() -> argparse.ArgumentParser:
     return found
 
 
-def _add_own(found: argparse.ArgumentParser) -> None:
+def _add_record(found: argparse.ArgumentParser) -> None:
     found.add_argument("--name", help="Name of the run; by default the script's and the time.")
     found.add_argument("--storage-path", help="Parent directory or URI of the run record.")
     found.add_argument("--no-record", action="store_true", help="Write no run record.")
+
+
+def _add_start(found: argparse.ArgumentParser) -> None:
     found.add_argument(
         "--no-warm", action="store_true", help="Do not use the template of `syncline warm`."
     )
@@ -130,8 +135,6 @@ def _add_own(found: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="Print stacks when ranks wait so long in a collective operation; 0 for never (60).",
     )
-
-    _add_experiment(found)
 
 
 def _add_experiment(found: argparse.ArgumentParser) -> None:
@@ -253,6 +256,14 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     if workers is not None and workers < 1:
         options.error(f"--nproc-per-node {workers}: a job needs at least one worker per node")
     return found
+
+
+def without_record(arguments: Sequence[str]) -> list[str]:
+    """Return valid options without those of the run record and of experiments."""
+    removed = argparse.ArgumentParser(add_help=False)
+    _add_record(removed)
+    _add_experiment(removed)
+    return removed.parse_known_args(arguments)[1]
 
 
 def for_torch(found: argparse.Namespace) -> dict[str, Any]:
