@@ -134,6 +134,17 @@ def test_the_driver_killed_and_started_again_goes_on_at_the_snapshot(
     )
 
 
+def test_calls_do_not_continue_from_automatic_snapshots(tmp_path: Path) -> None:
+    expected = undisturbed(tmp_path / "undisturbed", "manual", 1)
+    program = Program(tmp_path / "killed", "automatic", 1)
+    program.wait_for_steps(STEPS // 2)
+    program.mode = "manual"
+    program.kill("driver")
+    assert program.outcome() == expected
+    text = (tmp_path / "killed" / "log").read_text()
+    assert "with automatic snapshots on, and this run has automatic snapshots off" in text
+
+
 def test_ranks_that_take_snapshots_at_intervals_have_steps_in_common(tmp_path: Path) -> None:
     expected = undisturbed(tmp_path / "undisturbed", "interval", 3)
     folder = tmp_path / "killed"
