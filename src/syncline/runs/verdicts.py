@@ -33,7 +33,6 @@ class Cause(str, Enum):
     GARBAGE_COLLECTION = "garbage collection"
     STOPPED = "stopped"
     DEAD = "dead"
-    NETWORK = "network"
     NOT_A_NUMBER = "nan"
 
 

@@ -53,23 +53,8 @@ class TrainingFault(str, Enum):
     """The rank stops itself with SIGSTOP."""
     DEAD = "dead"
     """The rank kills itself with SIGKILL."""
-    NETWORK_DELAY = "network"
-    """Messages between two hosts are late; `testing.slow_link` injects it from outside."""
     NOT_A_NUMBER = "nan"
     """The batch of the rank has a NaN."""
-
-
-SLOW = frozenset(
-    {
-        TrainingFault.SLOW_COMPUTE,
-        TrainingFault.SLOW_DATA,
-        TrainingFault.SLOW_DISK,
-        TrainingFault.CPU_CONTENTION,
-        TrainingFault.GARBAGE_COLLECTION,
-        TrainingFault.NETWORK_DELAY,
-    }
-)
-"""Faults with which the training goes on."""
 
 
 @dataclass(frozen=True, kw_only=True)

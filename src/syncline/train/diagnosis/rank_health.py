@@ -205,7 +205,6 @@ _EXPLAINED = {
     Cause.CPU_CONTENTION: "other processes take its core",
     Cause.GARBAGE_COLLECTION: "it collects garbage; call `gc.freeze()` after the start, or collect "
     "at the same step on every rank",
-    Cause.NETWORK: "its operations take longer",
 }
 
 
