@@ -129,20 +129,20 @@ def model_flops(run: Run) -> tuple[float, float | None] | None:
     has no `flops_per_step`, or no `peak_flops_per_s`.
     """
     config = run.config.get("run_config")
-    per_step = finite(config.get("flops_per_step")) if isinstance(config, Mapping) else None
+    if not isinstance(config, Mapping):
+        return None
+    per_step = finite(config.get("flops_per_step"))
     name = next(iter(numbers(run.summary.metrics)), None)
-    if not isinstance(config, Mapping) or per_step is None or name is None or not run.attempts:
+    if per_step is None or name is None or not run.attempts:
         return None
     latest = run.attempts[-1]
     points = run.series.points(name[0], "0")
-    known = [
-        (index, time_s)
-        for index, time_s in zip(points.iterations.tolist(), points.times.tolist(), strict=True)
-        if index >= (latest.first_report or 0)
-    ][-RATE_REPORTS:]
-    if len(known) < 2 or known[-1][1] <= known[0][1]:
+    began = int(points.iterations.searchsorted(latest.first_report or 0))
+    steps = points.iterations[began:][-RATE_REPORTS:]
+    times = points.times[began:][-RATE_REPORTS:]
+    if len(steps) < 2 or times[-1] <= times[0]:
         return None
-    flops = per_step * (known[-1][0] - known[0][0]) / (known[-1][1] - known[0][1])
+    flops = per_step * float(steps[-1] - steps[0]) / float(times[-1] - times[0])
     peak = finite(config.get("peak_flops_per_s"))
     workers = len(latest.workers)
     return flops, flops / (peak * workers) if peak and workers else None
