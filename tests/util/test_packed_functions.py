@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import sys
 import types
 
+import cloudpickle
 import numpy as np
 import pytest
 
@@ -70,6 +73,34 @@ def test_list_that_may_change_is_pickled_with_each_call(packed, text, variables)
     assert unpack(packed_functions.code_of(called))(1) == 2
     offsets[0] = 2
     assert unpack(packed_functions.code_of(called))(1) == 3
+
+
+def test_method_of_a_dict_that_may_change_is_pickled_with_each_call(packed):
+    offsets = {"x": 1}
+    called = function("def called(x): return find('x') + x", find=offsets.get)
+    assert unpack(packed_functions.code_of(called))(1) == 2
+    offsets["x"] = 2
+    assert unpack(packed_functions.code_of(called))(1) == 3
+
+
+def test_module_that_is_pickled_by_value_is_pickled_with_each_call(packed, monkeypatch):
+    helpers = types.ModuleType("pool_helpers")
+    helpers.offset = 1
+    monkeypatch.setitem(sys.modules, "pool_helpers", helpers)
+    called = function("def called(x): return helpers.offset + x", helpers=helpers)
+    cloudpickle.register_pickle_by_value(helpers)
+    try:
+        assert unpack(packed_functions.code_of(called))(1) == 2
+        helpers.offset = 2
+        assert unpack(packed_functions.code_of(called))(1) == 3
+    finally:
+        cloudpickle.unregister_pickle_by_value(helpers)
+
+
+def test_function_of_c_does_not_change(packed):
+    called = function("def called(x): return root(x)", root=math.sqrt)
+    assert {unpack(packed_functions.code_of(called))(4) for _ in range(3)} == {2}
+    assert len(packed) == 1
 
 
 def test_new_code_of_a_function_is_seen():

@@ -13,9 +13,11 @@ import sys
 import types
 import weakref
 
+import cloudpickle
+
 from syncline.core.serialization import pack_callable
 
-_CONSTANTS = (types.BuiltinFunctionType, bool, bytes, complex, float, int, str, type(None))
+_CONSTANTS = (bool, bytes, complex, float, int, str, type(None))
 _Facts = tuple[object, ...]
 _kept: weakref.WeakKeyDictionary[types.FunctionType, tuple[_Facts, bytes]] = (
     weakref.WeakKeyDictionary()
@@ -66,8 +68,11 @@ def _names(code: types.CodeType) -> tuple[str, ...]:
 
 
 def _is_constant(value: object) -> bool:
-    if type(value) is types.ModuleType:
-        return sys.modules.get(value.__name__) is value  # pickled by its name
+    if type(value) is types.ModuleType:  # pickled by its name
+        is_found = sys.modules.get(value.__name__) is value
+        return is_found and not cloudpickle.list_registry_pickle_by_value()
+    if type(value) is types.BuiltinFunctionType:  # or a method, such as the `get` of a dict
+        return value.__self__ is None or type(value.__self__) is types.ModuleType
     return type(value) in _CONSTANTS
 
 
