@@ -118,6 +118,18 @@ def test_missing_keys_are_null_and_columns_keep_their_order() -> None:
     assert table.to_pydict() == {"b": [1, 4], "a": [2, None], "c": [None, 3]}
 
 
+def test_a_stream_of_rows_becomes_blocks_of_equal_length() -> None:
+    rows = [{"a": number} for number in range(5)]
+    made = list(block.from_row_stream(iter(rows), None, rows_per_block=2))
+    assert [each.to_pylist() for each in made] == [rows[:2], rows[2:4], rows[4:]]
+    schema = pa.schema([("a", pa.int8()), ("b", pa.string())])
+    (typed,) = block.from_row_stream(rows, schema, rows_per_block=9)
+    assert (typed.schema, typed.num_rows) == (schema, 5)
+    assert list(block.from_row_stream([], schema, rows_per_block=2)) == []
+    with pytest.raises(TypeError, match="row 2"):
+        list(block.from_row_stream([*rows[:3], {"a": "x"}], None, rows_per_block=2))
+
+
 def test_int_and_float_become_float() -> None:
     assert block.from_rows([{"x": 1}, {"x": 2.5}, {"x": 2**60 + 1}])["x"].to_pylist() == [
         1.0,

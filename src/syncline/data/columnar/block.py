@@ -10,7 +10,8 @@ single columns (`columns`), tensors and objects (`tensors`), type promotion (`sc
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -66,6 +67,22 @@ def from_rows(rows: Sequence[Mapping[str, object]], *, first_row: int = 0) -> Bl
         for name, column in values.items()
     }
     return from_columns(arrays, len(rows))
+
+
+def from_row_stream(
+    rows: Iterable[Mapping[str, object]], schema: pa.Schema | None, *, rows_per_block: int
+) -> Iterator[Block]:
+    """Yield blocks of up to `rows_per_block` rows, in the types of a schema; without one, each
+    block is built by `from_rows`.
+    """
+    rows = iter(rows)
+    first = 0
+    while found := list(islice(rows, rows_per_block)):
+        if schema is None:
+            yield from_rows(found, first_row=first)
+        else:
+            yield pa.Table.from_pylist(found, schema)
+        first += len(found)
 
 
 def from_batch(batch: Batch) -> Block:

@@ -52,24 +52,11 @@ class AvroDatasource(FileBasedDatasource):
         try:
             reader = fastavro.reader(f)
             schema = _arrow_schema(reader.writer_schema, path)
-            rows: list[Mapping[str, Any]] = []
-            first = 0
-            for row in reader:
-                rows.append(row)
-                if len(rows) == _ROWS:
-                    yield _table(rows, schema, first)
-                    first += len(rows)
-                    rows = []
-            if rows or not first:
-                yield _table(rows, schema, first)
+            tables = blocks.from_row_stream(reader, schema, rows_per_block=_ROWS)
+            yield next(tables, blocks.empty(schema or pa.schema([])))
+            yield from tables
         except (ValueError, EOFError, IndexError, StopIteration) as error:
             raise ValueError(f"{path} cannot be read as Avro: {error}") from error
-
-
-def _table(rows: list[Mapping[str, Any]], schema: pa.Schema | None, first: int) -> pa.Table:
-    if schema is not None:
-        return pa.Table.from_pylist(rows, schema)
-    return blocks.from_rows(rows, first_row=first)
 
 
 def _arrow_schema(record: Any, path: str) -> pa.Schema | None:

@@ -26,7 +26,7 @@ import pickle
 import struct
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any
 
 import numpy as np
@@ -146,13 +146,10 @@ class LitDataDatasource(IndexedShardDatasource):
         decoders = {
             leaf: decode for leaf in leaves if (decode := self._decoder(formats[leaf])) is not None
         }
-        pending: list[list[Any]] = []
-        for row in rows:
-            pending.append(tree.row(_decoded(row, len(formats), decoders), wanted))
-            if len(pending) == ROWS_PER_BLOCK:
-                yield _batch(pending, tree, wanted)
-                pending = []
-        if pending:
+        while pending := [
+            tree.row(_decoded(row, len(formats), decoders), wanted)
+            for row in islice(rows, ROWS_PER_BLOCK)
+        ]:
             yield _batch(pending, tree, wanted)
 
     def _token_rows(self, data: bytes, format_: str, path: str) -> Iterator[blocks.Batch]:

@@ -147,17 +147,9 @@ class MongoDatasource(Datasource):
             hidden = {} if "_id" in schema.names else {"_id": 0}
             stages.append({"$project": {**dict.fromkeys(schema.names, 1), **hidden}})
         options = {"allowDiskUse": True, **self._arguments}
-        first = 0
         with connected(self._uri) as client:
-            rows: list[Mapping[str, Any]] = []
-            for document in client[self._database][self._collection].aggregate(stages, **options):
-                rows.append({name: _plain(value) for name, value in document.items()})
-                if len(rows) == _ROWS:
-                    yield _table(rows, schema, first)
-                    first += len(rows)
-                    rows = []
-            if rows:
-                yield _table(rows, schema, first)
+            documents = client[self._database][self._collection].aggregate(stages, **options)
+            yield from blocks.from_row_stream(map(_plain, documents), schema, rows_per_block=_ROWS)
 
 
 def connected(uri: str) -> Any:
@@ -195,12 +187,6 @@ def _arrow_schema(schema: Any) -> pa.Schema:
     if hasattr(schema, "to_arrow"):
         schema = schema.to_arrow()
     return schema if isinstance(schema, pa.Schema) else pa.schema(list(dict(schema).items()))
-
-
-def _table(rows: list[Mapping[str, Any]], schema: pa.Schema | None, first: int) -> pa.Table:
-    if schema is not None:
-        return pa.Table.from_pylist(rows, schema)
-    return blocks.from_rows(rows, first_row=first)
 
 
 def _kind(value: object) -> type:
