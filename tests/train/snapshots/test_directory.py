@@ -155,6 +155,15 @@ def test_only_old_directories_of_dead_runs_are_swept(
     assert not (root / "run").exists()
 
 
+def test_a_directory_that_is_deleted_during_the_sweep_is_no_error(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "a").mkdir(parents=True)
+    monkeypatch.setattr(directories, "_directories", lambda parent: [root / "gone", root / "a"])
+    directories.sweep(keep_s=0.0)
+    assert not (root / "a").exists(), "the others are still swept"
+
+
 def test_the_reaper_deletes_the_snapshots_after_the_last_process(
     root: Path, holder: subprocess.Popen[str]
 ) -> None:

@@ -164,12 +164,13 @@ def leave(directory: Path) -> None:
 def sweep(keep_s: float = KEEP_S) -> None:
     """Delete directories of runs whose processes and reapers are dead, and that are old enough."""
     for directory in _directories(root()):
-        newest = max(
-            (entry.stat().st_mtime for entry in os.scandir(directory)),
-            default=directory.stat().st_mtime,
-        )
-        if str(directory / reaper.ALIVE_LOCK) not in _locks and time.time() - newest > keep_s:
-            reaper.remove_unused(str(directory))
+        with suppress(FileNotFoundError):  # its run or its reaper deletes it at the same time
+            newest = max(
+                (entry.stat().st_mtime for entry in os.scandir(directory)),
+                default=directory.stat().st_mtime,
+            )
+            if str(directory / reaper.ALIVE_LOCK) not in _locks and time.time() - newest > keep_s:
+                reaper.remove_unused(str(directory))
 
 
 def _directories(parent: Path) -> Iterator[Path]:
