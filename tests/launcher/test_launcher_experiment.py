@@ -211,6 +211,8 @@ def test_without_a_best_experiment_the_commit_is_restored(repository: Path) -> N
         (["--metric", "x", "--no-record", "--", "true"], "--no-record has no effect"),
         (["--metric", "x", "--storage-path", "s3://b/r", "--", "true"], "local directories only"),
         (["--metric", "x", "--keep-best", "--", "true"], "git init"),
+        (["--metric", "x", "--name", "../a", "--", "true"], "--name '../a' names a directory"),
+        (["--metric", "x", "--name", "my run", "--", "true"], "--name 'my run' names a directory"),
     ],
 )
 def test_invalid_options_are_refused_before_anything_runs(

@@ -36,7 +36,7 @@ from syncline.runs.secrets import masked_code
 
 CODES = {Verdict.BETTER: 0, Verdict.WORSE: 0, Verdict.OVER_BUDGET: 124}
 """Exit codes; that of the program, or 1, if it failed."""
-_NAME = re.compile(r"[^\w.-]+")
+_NAME = re.compile(r"\w[\w-]*(\.[\w-]+)*")
 
 
 class ExperimentError(Exception):
@@ -63,6 +63,11 @@ def check(given: argparse.Namespace) -> None:
         raise ExperimentError(
             "an experiment needs the name of the metric that its output contains, such as "
             "`--metric val_loss`, because --budget, --group, --json and --keep-best compare runs"
+        )
+    if given.name and (not _NAME.fullmatch(given.name) or given.name.endswith(".lock")):
+        raise ExperimentError(
+            f"--name {given.name!r} names a directory and a reference of git: use letters, digits, "
+            "`_` and `-`, with single dots between them, and no `.lock` at the end"
         )
     if given.no_record:
         raise ExperimentError("--no-record has no effect with --metric, which compares records")
@@ -125,8 +130,7 @@ class _Run:
         given, tree = self._given, self._tree
         words = self._command
         stem = next((word for word in words if word.endswith(".py")), words[0])
-        moment = time.strftime("%Y-%m-%d_%H-%M-%S")
-        name = given.name or f"{_NAME.sub('_', Path(stem).stem)}-{moment}-{os.urandom(2).hex()}"
+        name = given.name or options.default_name(Path(stem).stem)
         experiment = Experiment(
             run=name,
             group=given.group or (tree.root if tree is not None else os.getcwd()),

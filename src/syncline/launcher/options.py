@@ -8,6 +8,9 @@ to torch's own code, which checks them.
 from __future__ import annotations
 
 import argparse
+import os
+import re
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -69,6 +72,7 @@ _OWN = frozenset(
     }
 )
 """Options that torchrun does not have."""
+_NOT_IN_NAMES = re.compile(r"[^\w.-]+")
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -256,6 +260,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     if workers is not None and workers < 1:
         options.error(f"--nproc-per-node {workers}: a job needs at least one worker per node")
     return found
+
+
+def default_name(stem: str) -> str:
+    """Return the name of a run that has none: that of its script or module, and the time."""
+    moment = time.strftime("%Y-%m-%d_%H-%M-%S")
+    return f"{_NOT_IN_NAMES.sub('_', stem) or 'run'}-{moment}-{os.urandom(2).hex()}"
 
 
 def without_record(arguments: Sequence[str]) -> list[str]:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import argparse
 import codecs
-import os
-import re
 import socket
 import sys
 import threading
@@ -26,6 +24,7 @@ from syncline.launcher import failure_text
 from syncline.launcher.collective_watch import LOOK_INTERVAL_S, CollectiveWatch
 from syncline.launcher.live_actions import LiveActions
 from syncline.launcher.messages import Failure, StartRank
+from syncline.launcher.options import default_name
 from syncline.launcher.output import Sink
 from syncline.launcher.supervisor import RunningRank
 from syncline.optional import deferred
@@ -47,7 +46,6 @@ DETAILS_AFTER_S = 3.0
 """Seconds until the packages of the environment are listed, which competes with the start."""
 FLUSH_INTERVAL_S = 10.0
 """Seconds between two uploads of a record on remote storage."""
-_NAME = re.compile(r"[^\w.-]+")
 
 
 class RunObserver:
@@ -252,9 +250,7 @@ def _place(options: argparse.Namespace, node: int) -> tuple[Files, str, str]:
         ValueError: The URI is unknown.
     """
     script = options.training_script
-    stem = _NAME.sub("_", script if options.module else Path(script).stem) or "run"
-    now = time.strftime("%Y-%m-%d_%H-%M-%S")
-    name = options.name or f"{stem}-{now}-{os.urandom(2).hex()}"
+    name = options.name or default_name(script if options.module else Path(script).stem)
     name += f"-node-{node}" if node else ""
     parent = options.storage_path or settings.storage_path()
     if "://" in parent:
