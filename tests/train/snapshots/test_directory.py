@@ -178,6 +178,20 @@ def test_the_reaper_deletes_the_snapshots_after_the_last_process(
     assert not (root / "run").exists()
 
 
+def test_a_directory_with_a_reaper_is_not_swept(root: Path, holder: subprocess.Popen[str]) -> None:
+    command = [sys.executable, "-I", "-S", reaper.__file__, str(root / "run"), "600"]
+    process = subprocess.Popen(command)
+    eventually(lambda: (root / "run" / reaper.REAPER_LOCK).exists())
+    holder.kill()
+    holder.wait()
+    directories.sweep(keep_s=0.0)
+    assert (root / "run").exists(), "its run keeps it for longer"
+    process.kill()
+    process.wait()
+    directories.sweep(keep_s=0.0)
+    assert not (root / "run").exists()
+
+
 def test_the_reaper_ends_when_the_run_has_deleted_its_snapshots(
     root: Path, holder: subprocess.Popen[str]
 ) -> None:

@@ -162,14 +162,18 @@ def leave(directory: Path) -> None:
 
 
 def sweep(keep_s: float = KEEP_S) -> None:
-    """Delete directories of runs whose processes and reapers are dead, and that are old enough."""
+    """Delete directories of runs whose processes and reapers are dead, and that are old enough. A
+    living reaper knows how long its run keeps them.
+    """
     for directory in _directories(root()):
         with suppress(FileNotFoundError):  # its run or its reaper deletes it at the same time
             newest = max(
                 (entry.stat().st_mtime for entry in os.scandir(directory)),
                 default=directory.stat().st_mtime,
             )
-            if str(directory / reaper.ALIVE_LOCK) not in _locks and time.time() - newest > keep_s:
+            if str(directory / reaper.ALIVE_LOCK) in _locks or time.time() - newest <= keep_s:
+                continue
+            if not reaper.has_reaper(str(directory)):
                 reaper.remove_unused(str(directory))
 
 

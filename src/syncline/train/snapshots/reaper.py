@@ -61,12 +61,24 @@ def remove_unused(directory: str) -> bool:
         os.close(alive)
 
 
-def _is_held(alive: int) -> bool:
+def has_reaper(directory: str) -> bool:
+    """Return True if a process of this program waits to delete the directory."""
     try:
-        fcntl.lockf(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        reaper = os.open(os.path.join(directory, REAPER_LOCK), os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        return _is_held(reaper)
+    finally:
+        os.close(reaper)
+
+
+def _is_held(lock: int) -> bool:
+    try:
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return True
-    fcntl.lockf(alive, fcntl.LOCK_UN)
+    fcntl.lockf(lock, fcntl.LOCK_UN)
     return False
 
 
