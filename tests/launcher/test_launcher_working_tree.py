@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from syncline.launcher.working_tree import WorkingTree
+from syncline.launcher.working_tree import GitError, WorkingTree
 
 
 def git(directory: Path, *arguments: str) -> str:
@@ -138,3 +138,11 @@ def test_a_repository_without_commits(tmp_path: Path) -> None:
 
 def test_outside_a_repository_there_is_no_tree(tmp_path: Path) -> None:
     assert WorkingTree.around(str(tmp_path), without="/nowhere") is None
+
+
+def test_a_failure_of_git_is_no_repository_without_commits(
+    repository: Path, tree: WorkingTree
+) -> None:
+    (repository / ".git").rename(repository / "moved")
+    with pytest.raises(GitError, match="not a git repository"):
+        tree.head_tree()

@@ -21,6 +21,8 @@ LIMIT_S = 120.0
 """Seconds that one call of git may take."""
 MAX_DIFF_BYTES = 10_000_000
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+_NO_OBJECT = 1
+"""Exit code of `git rev-parse --verify --quiet` if there is no such object."""
 _IDENTITY = {
     f"GIT_{role}_{field}": value
     for role in ("AUTHOR", "COMMITTER")
@@ -29,7 +31,16 @@ _IDENTITY = {
 
 
 class GitError(RuntimeError):
-    """A call of git failed."""
+    """A call of git failed.
+
+    Args:
+        text: The call, and its error.
+        code: Its exit code; None if it did not end.
+    """
+
+    def __init__(self, text: str, code: int | None = None) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class WorkingTree:
@@ -61,11 +72,13 @@ class WorkingTree:
         """Commit that is checked out; None in a repository without commits."""
         try:
             return self._run("rev-parse", "--verify", "--quiet", "HEAD").strip() or None
-        except GitError:
+        except GitError as error:
+            if error.code != _NO_OBJECT:  # otherwise a failure would restore the empty tree
+                raise
             return None
 
     def head_tree(self) -> str:
-        """Return the tree of the checked-out commit."""
+        """Return the tree of the checked-out commit; the empty tree if there is none."""
         return self._run("rev-parse", "HEAD^{tree}").strip() if self.revision else _EMPTY_TREE
 
     def snapshot(self) -> str:
@@ -176,5 +189,5 @@ def _git_bytes(
         raise GitError(f"`{' '.join(command)}` in {directory}: {error}") from error
     if done.returncode != 0:
         text = done.stderr.decode(errors="replace").strip()
-        raise GitError(f"`{' '.join(command)}` in {directory} failed: {text}")
+        raise GitError(f"`{' '.join(command)}` in {directory} failed: {text}", done.returncode)
     return done.stdout
