@@ -16,6 +16,7 @@ StateResource = Literal[
 Filter = tuple[str, str, object]
 """(column, "=" or "!=", value)."""
 StateRow = dict[str, Any]
+"""Columns of a row by name, or members of an object in a column."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from syncline.core import option_checks as check
+from syncline.core.engine import Row
 from syncline.core.lifecycle import ensure_engine
 from syncline.core.placement import PLACEMENT_STRATEGIES, PlacementGroup, PlacementStrategy
-from syncline.runs.json_values import JsonObject, Record
 
 VALID_PLACEMENT_GROUP_STRATEGIES = frozenset(PLACEMENT_STRATEGIES)
 
@@ -113,7 +113,7 @@ def get_current_placement_group() -> PlacementGroup | None:
     return PlacementGroup(group_id, bundles[0] if bundles else [])
 
 
-def placement_group_table(placement_group: PlacementGroup | None = None) -> JsonObject:
+def placement_group_table(placement_group: PlacementGroup | None = None) -> Row:
     """Return the state of one group, or of all groups by id.
 
     Keys: `placement_group_id`, `name`, `strategy`, `bundles` (resources by index),
@@ -125,7 +125,7 @@ def placement_group_table(placement_group: PlacementGroup | None = None) -> Json
     return table.get(placement_group.id.hex(), {})
 
 
-def _row(row: Record) -> JsonObject:
+def _row(row: Row) -> Row:
     return {
         "placement_group_id": f"{row['id']:032x}",
         "name": row["name"],

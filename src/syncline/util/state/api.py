@@ -14,7 +14,6 @@ from syncline.core.engine import Engine
 from syncline.core.lifecycle import ensure_engine, init
 from syncline.core.refs import AnyRef, ObjectRef
 from syncline.core.state_rows import Filter, StateRow
-from syncline.runs.json_values import JsonObject
 from syncline.suggestions import did_you_mean
 from syncline.util.state import summaries
 from syncline.util.state.common import (
@@ -139,7 +138,7 @@ class StateApiClient:
         options: SummaryApiOptions | None = None,
         raise_on_missing_output: bool = True,
         _explain: bool = False,
-    ) -> JsonObject:
+    ) -> summaries.Summary:
         """Return counts under the key "cluster"."""
         options = options or SummaryApiOptions()
         schema = SCHEMAS[StateResource(resource.value)]
@@ -327,7 +326,7 @@ def list_cluster_events(
     detail: bool = False,
     raise_on_missing_output: bool = True,
     _explain: bool = False,
-) -> list[JsonObject]:
+) -> list[StateRow]:
     """Return an empty list: events are in the output of the program and in the log files."""
     _engine_at(address)
     return []
@@ -402,7 +401,7 @@ def summarize_actors(
     timeout: int = DEFAULT_RPC_TIMEOUT,
     raise_on_missing_output: bool = True,
     _explain: bool = False,
-) -> JsonObject:
+) -> summaries.Summary:
     """Count actors by class and state."""
     return StateApiClient(address).summary(
         SummaryResource.ACTORS, raise_on_missing_output=raise_on_missing_output
@@ -414,7 +413,7 @@ def summarize_tasks(
     timeout: int = DEFAULT_RPC_TIMEOUT,
     raise_on_missing_output: bool = True,
     _explain: bool = False,
-) -> JsonObject:
+) -> summaries.Summary:
     """Count tasks by function and state."""
     return StateApiClient(address).summary(
         SummaryResource.TASKS, raise_on_missing_output=raise_on_missing_output
@@ -426,7 +425,7 @@ def summarize_objects(
     timeout: int = DEFAULT_RPC_TIMEOUT,
     raise_on_missing_output: bool = True,
     _explain: bool = False,
-) -> JsonObject:
+) -> summaries.Summary:
     """Count objects and their bytes."""
     return StateApiClient(address).summary(
         SummaryResource.OBJECTS, raise_on_missing_output=raise_on_missing_output

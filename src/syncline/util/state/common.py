@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any, ClassVar, TypeVar
 
 from syncline.core.state_rows import StateResource as ResourceName
-from syncline.runs.json_values import JsonObject
+from syncline.core.state_rows import StateRow
 
 Row = TypeVar("Row", bound="StateSchema")
 
@@ -130,7 +130,7 @@ class StateSchema:
         """Return the names of the columns that a filter may have."""
         return {each.name for each in fields(cls) if each.metadata["filterable"]}
 
-    def asdict(self) -> JsonObject:
+    def asdict(self) -> StateRow:
         """Return the row as a dict."""
         return asdict(self)
 
@@ -163,7 +163,7 @@ class ActorState(StateSchema):
     ray_namespace: str | None = _column()
     serialized_runtime_env: str | None = _detail()
     required_resources: dict[str, float] | None = _detail()
-    death_cause: JsonObject | None = _detail()
+    death_cause: StateRow | None = _detail()
     is_detached: bool | None = _detail()
     placement_group_id: str | None = _detail(filterable=True)
     repr_name: str | None = _detail(filterable=True)
@@ -184,9 +184,9 @@ class PlacementGroupState(StateSchema):
     creator_job_id: str = _column()
     state: str = _column()
     """PENDING, CREATED or REMOVED."""
-    bundles: list[JsonObject] | None = _detail()
+    bundles: list[StateRow] | None = _detail()
     is_detached: bool | None = _detail(filterable=True)
-    stats: JsonObject | None = _detail()
+    stats: StateRow | None = _detail()
 
 
 @dataclass(kw_only=True)
@@ -217,15 +217,15 @@ class JobState(StateSchema):
     type: str = _column()
     job_id: str | None = _column()
     submission_id: str | None = _column()
-    driver_info: JsonObject | None = _column(filterable=False)
+    driver_info: StateRow | None = _column(filterable=False)
     status: str = _column()
     entrypoint: str = _column()
     message: str | None = _column(filterable=False)
     error_type: str | None = _column()
     start_time: int | None = _column(filterable=False)
     end_time: int | None = _column(filterable=False)
-    metadata: JsonObject | None = _column(filterable=False)
-    runtime_env: JsonObject | None = _column(filterable=False)
+    metadata: StateRow | None = _column(filterable=False)
+    runtime_env: StateRow | None = _column(filterable=False)
     driver_agent_http_address: str | None = _column(filterable=False)
     driver_node_id: str | None = _column()
     driver_exit_code: int | None = _column()
@@ -279,14 +279,14 @@ class TaskState(StateSchema):
     error_type: str | None = _column()
     language: str | None = _detail(filterable=True)
     required_resources: dict[str, float] | None = _detail()
-    runtime_env_info: JsonObject | None = _detail()
+    runtime_env_info: StateRow | None = _detail()
     placement_group_id: str | None = _detail(filterable=True)
-    events: list[JsonObject] | None = _detail()
-    profiling_data: JsonObject | None = _detail()
+    events: list[StateRow] | None = _detail()
+    profiling_data: StateRow | None = _detail()
     creation_time_ms: int | None = _detail()
     start_time_ms: int | None = _detail()
     end_time_ms: int | None = _detail()
-    task_log_info: JsonObject | None = _detail()
+    task_log_info: StateRow | None = _detail()
     error_message: str | None = _detail()
     is_debugger_paused: bool | None = _detail(filterable=True)
     call_site: str | None = _detail()
@@ -317,7 +317,7 @@ class RuntimeEnvState(StateSchema):
 
     resource = "runtime_envs"
 
-    runtime_env: JsonObject = _column()
+    runtime_env: StateRow = _column()
     success: bool = _column()
     creation_time_ms: float | None = _detail()
     node_id: str = _column()

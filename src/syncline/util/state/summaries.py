@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
-from syncline.runs.json_values import JsonObject, Record
+from syncline.core.state_rows import StateRow
 
-Rows = Iterable[Record]
-Summary = JsonObject
+Rows = Iterable[StateRow]
+Summary = dict[str, Any]
 
 _BYTES_PER_MB = 1024**2
 
@@ -55,7 +56,7 @@ def of_tasks(rows: Rows) -> Summary:
 
 def of_objects(rows: Rows) -> Summary:
     """Count objects by call site; the size of an object counts once."""
-    sites: dict[str, list[Record]] = {}
+    sites: dict[str, list[StateRow]] = {}
     for row in rows:
         sites.setdefault(row["call_site"], []).append(row)
     summary = {site: _site(listed) for site, listed in sites.items()}
@@ -68,7 +69,7 @@ def of_objects(rows: Rows) -> Summary:
     }
 
 
-def _site(rows: list[Record]) -> Summary:
+def _site(rows: list[StateRow]) -> Summary:
     sizes = {row["object_id"]: max(row["object_size"], 0) for row in rows}
     return {
         "total_objects": len(sizes),
