@@ -32,13 +32,13 @@ import cloudpickle
 from syncline.rl import array_msgpack
 from syncline.rl.value_types import CallArguments, Components, Options
 from syncline.rl.value_types import StateDict as StateDict
-from syncline.runs.json_values import JsonObject
 from syncline.storage import filesystem as files
 from syncline.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
+    from syncline.runs.json_values import JsonObject
     from syncline.train.checkpoint import Checkpoint
 
 CheckpointableT = TypeVar("CheckpointableT", bound="Checkpointable")

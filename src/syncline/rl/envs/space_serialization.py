@@ -9,12 +9,15 @@ from __future__ import annotations
 import base64
 import io
 import zlib
+from typing import TYPE_CHECKING
 
 import numpy as np
 from gymnasium import spaces
 
 from syncline.rl.value_types import CheckedSpace, Space
-from syncline.runs.json_values import JsonObject
+
+if TYPE_CHECKING:
+    from syncline.runs.json_values import JsonObject
 
 
 def gym_space_to_dict(space: Space | None) -> JsonObject | None:
