@@ -13,11 +13,10 @@ from typing import Any, TypeAlias
 from dask._task_spec import DataNode, GraphNode
 
 Key: TypeAlias = Any
-"""The key of a node: a string, number or tuple."""
+"""The key of a node: a string, bytes, a number, or a tuple of keys."""
 
 State: TypeAlias = dict[str, Any]
 """Dask's record of a computation, as its callbacks get it."""
-"""A string, bytes, a number, or a tuple of keys."""
 
 LEAST_IN_FLIGHT = 8
 MOST_IN_FLIGHT = 512
