@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from syncline.launcher import experiment, options
+from syncline.launcher import experiment, launch, options
 from syncline.runs import run_list
 from syncline.runs.experiments import Ledger, Revert, Verdict, best_of, read_experiment
 from syncline.runs.run_storage import LocalDirectory
@@ -53,7 +53,7 @@ def repository(storage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def run(words: Sequence[str]) -> int:
-    return experiment.main(options.parse(words), words)
+    return launch.main(words)
 
 
 def compare(value: str, **given: str | bool) -> int:
@@ -211,6 +211,8 @@ def test_without_a_best_experiment_the_commit_is_restored(repository: Path) -> N
         (["--metric", "x", "--no-record", "--", "true"], "--no-record has no effect"),
         (["--metric", "x", "--storage-path", "s3://b/r", "--", "true"], "local directories only"),
         (["--metric", "x", "--keep-best", "--", "true"], "git init"),
+        (["--metric", "", "--", "true"], "--metric val_loss"),
+        (["--metric", "x", "--storage-path", "/dev/null/x", "--", "true"], "in /dev/null/x: Not a"),
         (["--metric", "x", "--name", "../a", "--", "true"], "--name '../a' names a directory"),
         (["--metric", "x", "--name", "my run", "--", "true"], "--name 'my run' names a directory"),
     ],

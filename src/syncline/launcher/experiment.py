@@ -95,7 +95,13 @@ class _Run:
         self._given = given
         self._command = command
         self._storage = settings.local_path(given.storage_path or settings.storage_path())
-        self._ledger = Ledger(self._storage)
+        try:
+            self._ledger = Ledger(self._storage)
+        except OSError as error:
+            raise ExperimentError(
+                f"experiments cannot be recorded in {self._storage}: {error.strerror}. Pass "
+                "another directory to --storage-path"
+            ) from error
         self._tree = WorkingTree.around(os.getcwd(), without=self._storage)
         if given.keep_best and self._tree is None:
             raise ExperimentError(

@@ -16,7 +16,8 @@ THREADS = "OMP_NUM_THREADS"
 def main(arguments: Sequence[str]) -> int:
     """Run the command line and return the exit code."""
     given = options.parse(arguments)
-    if given.metric or given.budget or given.group or given.keep_best or given.as_json:
+    has_metric = given.metric is not None  # empty for an unset variable of a shell, for example
+    if has_metric or given.budget or given.group or given.keep_best or given.as_json:
         from syncline.launcher import experiment  # a job does not wait for its imports
 
         return experiment.main(given, arguments)
