@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
+from syncline.data.columnar import schemas
 from syncline.data.dataset import Dataset
 from syncline.data.from_memory import from_arrow
 from syncline.data.io.sources import delta
@@ -65,13 +66,15 @@ def read_delta(
             mapping.
     """
     _refuse_catalog(catalog, "the path or URI of the table")
-    empty = delta.schema_of_empty_table(path, version, storage_options)
+    delta.require_one(path)
+    table = delta.open_table(path, version, storage_options)
+    empty = delta.schema_without_files(path, table)
     if empty is not None:
+        schemas.require_columns(columns or (), empty.names)
         return from_arrow(empty.empty_table().select(columns or empty.names))
     source = DeltaDatasource(
         path,
-        version=version,
-        storage_options=storage_options,
+        table,
         filesystem=filesystem,
         columns=columns,
         shuffle=shuffle,

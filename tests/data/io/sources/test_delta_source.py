@@ -11,7 +11,7 @@ import pytest
 from syncline import data
 from syncline.data import UnknownColumnError
 from syncline.data.expressions import col
-from syncline.data.io.sources.delta import DeltaDatasource
+from syncline.data.io.sources.delta import DeltaDatasource, open_table
 
 deltalake = pytest.importorskip("deltalake")
 
@@ -65,7 +65,7 @@ def test_predicates_find_the_same_rows_as_a_filter_of_all(
 
 
 def test_statistics_of_the_log_and_partitions_rule_out_files(evolved: str) -> None:
-    source = DeltaDatasource(evolved)
+    source = DeltaDatasource(evolved, open_table(evolved))
     assert len(source.get_read_tasks(10)) == 4
     assert len(source.apply_predicate(col("a") == 2).get_read_tasks(10)) == 1
     assert len(source.apply_predicate(col("p") == "q").get_read_tasks(10)) == 1
@@ -73,12 +73,12 @@ def test_statistics_of_the_log_and_partitions_rule_out_files(evolved: str) -> No
 
 
 def test_tasks_read_the_version_of_the_call_in_other_processes(evolved: str) -> None:
-    source = DeltaDatasource(evolved)
+    source = DeltaDatasource(evolved, open_table(evolved))
     tasks = pickle.loads(pickle.dumps(source.get_read_tasks(10)))
     data.from_items([{"a": 9, "p": "q"}]).write_delta(evolved, mode="overwrite")
     assert sum(table.num_rows for task in tasks for table in task()) == 5
-    assert source.identity() != DeltaDatasource(evolved).identity()
-    assert source.identity() == DeltaDatasource(evolved, version=1).identity()
+    assert source.identity() != DeltaDatasource(evolved, open_table(evolved)).identity()
+    assert source.identity() == DeltaDatasource(evolved, open_table(evolved, 1)).identity()
 
 
 def test_rows_round_trip_in_order_and_deltalake_reads_them(tmp_path: Path) -> None:
@@ -142,6 +142,8 @@ def test_a_table_without_files_has_its_columns(tmp_path: Path) -> None:
     deltalake.DeltaTable.create(str(tmp_path / "t"), schema=schema)
     ds = data.read_delta(str(tmp_path / "t"))
     assert (ds.count(), ds.schema().names) == (0, ["a"])
+    with pytest.raises(UnknownColumnError, match="Did you mean 'a'"):
+        data.read_delta(str(tmp_path / "t"), columns=["aa"])
 
 
 def test_mistakes_say_what_to_do(evolved: str, tmp_path: Path) -> None:

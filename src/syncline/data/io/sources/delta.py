@@ -25,22 +25,21 @@ INSTALL = "syncline[delta]"
 
 
 class DeltaDatasource(ParquetDatasource):
-    """Reads one version of a Delta table; arguments as in `read_delta`."""
+    """Reads the version of a Delta table that `open_table` has opened; further arguments as in
+    `read_delta`. The version has files.
+    """
 
     def __init__(
         self,
         path: str,
+        table: Any,
         *,
-        version: int | None = None,
-        storage_options: Mapping[str, str] | None = None,
         filesystem: object = None,
         columns: Sequence[str] | None = None,
         include_paths: bool = False,
         shuffle: Any = None,
         arrow_parquet_args: Mapping[str, Any] | None = None,
     ) -> None:
-        require_one(path)
-        table = open_table(path, version, storage_options)
         dataset = _dataset(table, path, filesystem)
         actions = pa.table(table.get_add_actions(flatten=True))
         self.version: int = table.version()
@@ -154,17 +153,17 @@ def require_one(path: object) -> None:
         )
 
 
-def schema_of_empty_table(
-    path: str, version: int | None, storage_options: Mapping[str, str] | None
-) -> pa.Schema | None:
+def schema_without_files(path: str, table: Any) -> pa.Schema | None:
     """Return the schema of a version without files; None if it has some."""
-    require_one(path)
-    table = open_table(path, version, storage_options)
     return None if table.file_uris() else _dataset(table, path, None).schema
 
 
-def open_table(path: str, version: int | None, storage_options: Mapping[str, str] | None) -> Any:
-    """Return a `DeltaTable`. Raise FileNotFoundError if there is none."""
+def open_table(
+    path: str, version: int | None = None, storage_options: Mapping[str, str] | None = None
+) -> Any:
+    """Return a `DeltaTable`. Raise FileNotFoundError if there is none, ValueError if it has no such
+    version.
+    """
     deltalake = load("deltalake", purpose="Delta Lake", install=INSTALL)
     try:
         return deltalake.DeltaTable(
