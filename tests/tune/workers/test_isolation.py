@@ -155,6 +155,12 @@ def test_a_module_that_a_trial_imports_is_named(state: ProcessState, tmp_path: P
         sys.modules.pop("trial_other")
 
 
+def test_a_program_beside_the_library_belongs_to_the_program() -> None:
+    library = Path(isolation.__file__).parents[2]
+    assert not isolation._is_program_file(str(library / "tune" / "tuner.py"))
+    assert isolation._is_program_file(str(library.with_name("syncline_models") / "net.py"))
+
+
 def test_a_changed_built_in_name_is_found(
     state: ProcessState, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,7 +30,6 @@ import weakref
 from collections.abc import Callable, Mapping, MutableMapping
 from functools import _lru_cache_wrapper, cache
 from io import BytesIO
-from pathlib import Path
 from types import FunctionType, GenericAlias, ModuleType
 from typing import Any, TypeAlias
 
@@ -38,6 +37,7 @@ from cloudpickle import cloudpickle as internals
 
 from syncline import settings
 from syncline.core import random_states
+from syncline.core.tracebacks import is_engine_file
 
 MEMORY_LIMIT_BYTES = 1 << 30
 """Growth of a process after which it runs no further trial."""
@@ -56,12 +56,8 @@ _HARMLESS = (
 )
 """Types of globals without a state that a trial could change for another one."""
 _BY_IDENTITY = (FunctionType, type, *_HARMLESS)
-_PACKAGE = str(Path(__file__).parents[2])
-_INSTALLED = tuple(
-    {
-        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-        _PACKAGE,
-    }
+_LIBRARIES = tuple(
+    {sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
 
 _Content: TypeAlias = "bytes | str"
@@ -242,7 +238,10 @@ def _is_program(name: str, module: ModuleType) -> bool:
 
 @cache
 def _is_program_file(file: str) -> bool:
-    return not file.startswith(_INSTALLED) and not os.path.abspath(file).startswith(_INSTALLED)
+    return not any(
+        is_engine_file(path) or path.startswith(_LIBRARIES)
+        for path in (file, os.path.abspath(file))
+    )
 
 
 class _StatePickler(pickle.Pickler):
