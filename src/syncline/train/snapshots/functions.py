@@ -84,8 +84,9 @@ def save(state: object, *, file_name: str = "state.pt") -> Checkpoint:
         train.report(metrics, checkpoint, checkpoint_upload_mode=train.CheckpointUploadMode.ASYNC)
 
     Two states per rank may be on their way; further calls wait. The checkpoint has one file, for
-    `torch.load`. A state that does not fit into memory is written by this call, and so it is
-    with `num_workers=0`.
+    `torch.load`, and can be reported once; its memory is released by the report or with the object.
+    A state that does not fit into memory is written by this call, and so it is with
+    `num_workers=0`, or while the program keeps two checkpoints that it has not reported.
 
     Args:
         state: As in `snapshot`.

@@ -3,8 +3,10 @@
 `save` copies the state into a file in shared memory, like a snapshot. When the checkpoint is
 reported, a task of the engine serializes it with `torch.save` and brings it to the storage of the
 run, so neither happens in the process that trains. `BUFFERS` states may be in shared memory at a
-time; `save` waits for one of them to be written if there are more. States that do not fit into
-memory are serialized by `save` itself.
+time; `save` waits for one of them to be written if there are more. The memory of a checkpoint that
+is never reported is released with the object. States that do not fit into memory are serialized by
+`save` itself, and so are those for which no memory becomes free, because the program keeps
+`BUFFERS` checkpoints that it has not reported.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import os
 import queue
 import shutil
 import tempfile
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,6 +50,7 @@ class CheckpointSaver:
         self._spec = spec
         self._snapshots = snapshots
         self._free: queue.SimpleQueue[SnapshotSlot] = queue.SimpleQueue()
+        self._unreported: weakref.WeakSet[Checkpoint] = weakref.WeakSet()
         self._made = 0
         self._count = 0
 
@@ -58,8 +62,15 @@ class CheckpointSaver:
         """
         self._count += 1
         slot = self._slot()
-        if not self._snapshots.copy_to(slot, state):
-            self._free.put(slot)
+        if slot is None:
+            return save_now(state, file_name)
+        is_copied = False
+        try:
+            is_copied = self._snapshots.copy_to(slot, state)
+        finally:
+            if not is_copied:
+                self._free.put(slot)
+        if not is_copied:
             return save_now(state, file_name)
         storage, token = self._spec.storage, f"{self._spec.token}-{self._spec.worker.rank:05d}"
         name = f"{TEMPORARY_PREFIX}save-{token}-{self._count}"
@@ -70,17 +81,36 @@ class CheckpointSaver:
             try:
                 return self._write(slot, upload, os.path.join(path, file_name))
             finally:
-                self._free.put(slot)
+                release()
 
-        return SavedCheckpoint(path, write)
+        checkpoint = SavedCheckpoint(path, write)
+        release = weakref.finalize(checkpoint, self._free.put, slot)  # acts once
+        release.atexit = False
+        self._unreported.add(checkpoint)
+        return checkpoint
 
-    def _slot(self) -> SnapshotSlot:
-        """Return a free buffer; wait for one if all are in use."""
+    def reported(self, checkpoint: Checkpoint) -> None:
+        """Record that a checkpoint is reported, after which its buffer is used again.
+
+        Raises:
+            ValueError: It was reported before.
+        """
+        if checkpoint not in self._unreported:
+            raise ValueError(
+                "report(checkpoint=…) got a result of `train.save` that was reported before, so "
+                "its memory may have another state by now. Call `train.save` for each report."
+            )
+        self._unreported.discard(checkpoint)
+
+    def _slot(self) -> SnapshotSlot | None:
+        """Return a free buffer; wait for one that is being written. None if there will be none,
+        because all of them have states that the program has not reported.
+        """
         if self._made < BUFFERS and self._free.empty():
             self._made += 1
             name = f"rank-{self._spec.worker.rank:05d}.save{self._made}"
             return SnapshotSlot(Path(self._snapshots.spec.directory, name))
-        return self._free.get()
+        return None if len(self._unreported) == BUFFERS else self._free.get()
 
     def _write(self, slot: SnapshotSlot, upload: CheckpointUpload, path: str) -> CheckpointPart:
         # Dataset shards cannot be used by another process, and nothing needs them there.

@@ -48,7 +48,7 @@ from syncline.train.workers.messages import (
 )
 from syncline.train.workers.send_buffer import SendBuffer
 from syncline.train.workers.spec import WorkerSpec
-from syncline.train.workers.uploads import CheckpointUpload, Uploader
+from syncline.train.workers.uploads import CheckpointUpload, SavedCheckpoint, Uploader
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -251,6 +251,8 @@ class WorkerSession(TrainSession):
             dir_name=_checked_name(call.dir_name) or self._default_name(index),
             states=self.readers.capture(),
         )
+        if self._saver is not None and isinstance(upload.checkpoint, SavedCheckpoint):
+            self._saver.reported(upload.checkpoint)
         part = None if upload.mode is CheckpointUploadMode.ASYNC else upload.run()
         is_unfinished = part is None or self.storage.local  # local files have to reach the disk
         self.next_report += 1
