@@ -103,12 +103,11 @@ class TrialRunner:
         """Wait for the trials of a batch; no longer than `within_s`."""
         batch = _Batch(command)
         began = latest = time.monotonic()
-        until = began + command.within_s
         self._commands.put(batch)
         ended: list[messages.Stepped | messages.Failed] = []
         while batch.expects(len(ended)):
             try:
-                outcome = self._outcomes.get(timeout=max(0.0, until - time.monotonic()))
+                outcome = self._outcomes.get(timeout=max(0.0, batch.until - time.monotonic()))
             except queue.Empty:
                 batch.stop()
                 if batch.begun - len(ended) <= 1:
@@ -193,7 +192,8 @@ class _Batch:
     def __init__(self, command: messages.RunBatch) -> None:
         self._lock = threading.Lock()
         self._starts = command.starts
-        self._until = time.monotonic() + command.within_s
+        self.until = time.monotonic() + command.within_s
+        """Time after which no further trial begins."""
         self._stopped = False
         self.begun = 0
         """Number of trials that have begun."""
@@ -204,7 +204,7 @@ class _Batch:
         """Begin the next trial; return None if no further one may begin."""
         with self._lock:
             is_over = self._stopped or self.begun == len(self._starts)
-            if is_over or (self.begun and time.monotonic() >= self._until):
+            if is_over or (self.begun and time.monotonic() >= self.until):
                 self._stopped = True
                 return None
             self.begun += 1
