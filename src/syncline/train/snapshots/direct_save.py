@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import os
-import tempfile
 
 from syncline.train.checkpoint import Checkpoint
+from syncline.train.framework_checkpoint import FrameworkCheckpoint
 from syncline.train.snapshots.capture import with_state_dicts
+
+
+class DirectCheckpoint(FrameworkCheckpoint):
+    """Checkpoint of one file in a temporary directory, which is deleted with the object."""
+
+    @classmethod
+    def of_state(cls, state: object, file_name: str) -> DirectCheckpoint:
+        """Write a state."""
+        from syncline.train.snapshots import torch_files  # loads torch
+
+        plain = with_state_dicts(state)
+        return cls._written(
+            lambda directory: torch_files.write(plain, os.path.join(directory, file_name))
+        )
 
 
 def save_now(state: object, file_name: str) -> Checkpoint:
     """Write a state to a temporary directory in this process."""
-    from syncline.train.snapshots import torch_files  # loads torch
-
-    directory = tempfile.mkdtemp(prefix="syncline-save-")
-    torch_files.write(with_state_dicts(state), os.path.join(directory, file_name))
-    return Checkpoint.from_directory(directory)
+    return DirectCheckpoint.of_state(state, file_name)
