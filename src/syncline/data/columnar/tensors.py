@@ -175,6 +175,11 @@ def ragged_array(values: Sequence[np.ndarray | None]) -> pa.ExtensionArray:
     )
 
 
+def storage_of(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column of an extension type as Arrow stores it: tensors of one shape as lists."""
+    return pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
+
+
 def as_ragged(array: pa.ExtensionArray, value_type: pa.DataType) -> pa.ExtensionArray:
     """Convert a tensor column to a ragged one with elements of `value_type`."""
     storage = array.storage

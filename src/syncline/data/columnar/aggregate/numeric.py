@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from syncline.data.columnar import tensors
 from syncline.data.columnar.aggregate.base import Column, ColumnarAggregate, Columns, States
 from syncline.data.columnar.kernels import keys as key_columns
 from syncline.data.columnar.kernels.group import Groups, Measure, Options
@@ -355,9 +356,7 @@ def count_measure(column: Column | None) -> Measure:
     if column is None:
         return (None, "count_all", None)
     if isinstance(column.type, pa.BaseExtensionType):
-        column = pa.chunked_array(
-            [chunk.storage for chunk in column.chunks], column.type.storage_type
-        )
+        column = tensors.storage_of(column)
     return (column, "count", _VALID)
 
 

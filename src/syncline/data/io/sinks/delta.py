@@ -13,16 +13,16 @@ import math
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import Any, Literal, TypeAlias
 from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyarrow import fs as pyarrow_fs
 
 from syncline.data.columnar import block as block_functions
-from syncline.data.columnar import schemas
+from syncline.data.columnar import schemas, tensors
 from syncline.data.io import filesystem as filesystems
 from syncline.data.io.sinks.datasink import Datasink, SaveMode, TaskContext, WriteResult
 from syncline.data.io.sources import delta
@@ -221,7 +221,7 @@ class DeltaDatasink(Datasink[Written]):
         path = "/".join([*folders, name])
         filesystem.create_dir("/".join(folders), recursive=True)
         with filesystem.open_output_stream(path) as file:
-            pq.write_table(table, file)
+            import_module("pyarrow.parquet").write_table(table, file)
         return transaction.AddAction(
             path,
             filesystem.get_file_info(path).size,
@@ -247,10 +247,7 @@ def _plain(table: pa.Table, present: pa.Schema | None) -> pa.Table:
     for field in table.schema:
         column = table.column(field.name)
         if isinstance(field.type, pa.FixedShapeTensorType):
-            column = pa.chunked_array(
-                [chunk.storage.cast(_storable(field.type)) for chunk in column.chunks],
-                _storable(field.type),
-            )
+            column = tensors.storage_of(column).cast(_storable(field.type))
         elif isinstance(field.type, pa.BaseExtensionType):
             raise ValueError(
                 f"column {field.name!r} is {field.type}, which Delta tables cannot hold: convert "

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from syncline.data.columnar import block as block_functions
-from syncline.data.columnar import schemas
+from syncline.data.columnar import schemas, tensors
 from syncline.data.columnar.expressions import Expr
 from syncline.data.io.sinks.datasink import Datasink, SaveMode, TaskContext, WriteResult
 from syncline.data.io.sources import iceberg
@@ -221,6 +221,6 @@ def _in_types_of(table: pa.Table, schema: pa.Schema) -> pa.Table:
     for name in table.column_names:
         column = table.column(name)
         if isinstance(column.type, pa.FixedShapeTensorType):
-            column = pa.chunked_array([chunk.storage for chunk in column.chunks])
+            column = tensors.storage_of(column)
         columns[name] = column.cast(schema.field(name).type)
     return pa.table(columns, schema=pa.schema([schema.field(name) for name in columns]))
