@@ -1,4 +1,8 @@
-"""`ConnectorV2`: base class of connectors, with helpers for batches of items."""
+"""`ConnectorV2`: base class of connectors, with helpers for batches of items.
+
+A batch of items has columns; a column has a list of items, one per time step, for each key of an
+episode.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,6 @@ from syncline.rl.metrics.metrics_logger import MetricsLogger
 from syncline.rl.modules.rl_module import RLModule
 from syncline.rl.value_types import Batch as Batch
 from syncline.rl.value_types import CallArguments, CheckedSpace, Episode, Episodes, Space, Tree
-
-"""Column -> key of the episode -> list of items, one per time step."""
 
 
 class ConnectorV2(Checkpointable):
