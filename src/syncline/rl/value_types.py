@@ -15,6 +15,9 @@ T = TypeVar("T")
 Tree: TypeAlias = Any
 """An array, or a dict, tuple or list of trees: an observation, an action, a recurrent state."""
 
+Arrays: TypeAlias = Tree
+"""An array, or a dict or tuple of arrays as deep as the space."""
+
 Space: TypeAlias = gym.Space[Any]
 """A space of gymnasium, for elements of any type."""
 

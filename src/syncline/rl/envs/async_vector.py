@@ -13,10 +13,10 @@ import gymnasium as gym
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from syncline.rl.envs.env_guard import EnvGuard, StepResult
+from syncline.rl.envs.env_guard import EnvGuard
 from syncline.rl.envs.env_state import get_env_state, set_env_state
 from syncline.rl.envs.sync_vector import check_single_agent
-from syncline.rl.value_types import Env, Info, Space, Tree
+from syncline.rl.value_types import Env, EnvReset, EnvStep, Space, Tree
 
 
 class GuardedEnv(gym.Wrapper[Any, Any, Any, Any]):
@@ -29,12 +29,12 @@ class GuardedEnv(gym.Wrapper[Any, Any, Any, Any]):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, object] | None = None
-    ) -> tuple[Tree, Info]:
+    ) -> EnvReset:
         self._last_obs, info = self._guard.reset(seed, options)
         self.env = self._guard.env
         return self._last_obs, info
 
-    def step(self, action: Tree) -> StepResult:
+    def step(self, action: Tree) -> EnvStep:
         try:
             result = self._guard.step(action)
         except Exception as error:

@@ -15,7 +15,7 @@ from syncline.rl.envs.checks import mismatch, out_of_bounds, reset_problem, step
 from syncline.rl.envs.env_context import EnvContext
 from syncline.rl.envs.env_errors import EnvError, StepFailedRecreateEnvError, user_frame
 from syncline.rl.envs.older_gym import OlderGymEnv, as_new_step
-from syncline.rl.value_types import Env, EnvStep, Info, Options, Tree
+from syncline.rl.value_types import Env, EnvReset, EnvStep, Options, Tree
 
 logger = logging.getLogger("syncline")
 
@@ -24,8 +24,6 @@ MAX_FAILURES_IN_A_ROW = 10
 
 _SEED_STRIDE = 1_000_003
 """Difference between the seeds before and after a restart."""
-
-StepResult = EnvStep
 
 
 class FailureHandler:
@@ -147,7 +145,7 @@ class EnvGuard:
 
     # ---- checked calls ----
 
-    def step(self, action: Tree) -> StepResult:
+    def step(self, action: Tree) -> EnvStep:
         """Step with checks; exceptions of the environment propagate."""
         result: Any = self.env.step(action)
         if isinstance(result, tuple) and len(result) == 4:
@@ -158,10 +156,10 @@ class EnvGuard:
             if problem:
                 raise EnvError(problem)
         self._failures.succeeded()
-        made: StepResult = result
+        made: EnvStep = result
         return made
 
-    def reset(self, seed: int | None = None, options: Options | None = None) -> tuple[Tree, Info]:
+    def reset(self, seed: int | None = None, options: Options | None = None) -> EnvReset:
         """Reset with checks, and with restarts if enabled.
 
         Raises:
@@ -176,7 +174,7 @@ class EnvGuard:
                 self.env = self._failures.replace(self.env, error, f"reset(seed={seed})")
                 seed = None
 
-    def _reset_once(self, seed: int | None, options: dict[str, object] | None) -> tuple[Tree, Info]:
+    def _reset_once(self, seed: int | None, options: dict[str, object] | None) -> EnvReset:
         result: Any = self.env.reset(seed=seed, options=options)
         if not isinstance(result, tuple) and not isinstance(self.env, OlderGymEnv):
             self.env = OlderGymEnv(self.env)
@@ -188,7 +186,7 @@ class EnvGuard:
         obs, info = result
         return obs, info
 
-    def recover(self, error: Exception, action: Tree, last_obs: Tree) -> StepResult:
+    def recover(self, error: Exception, action: Tree, last_obs: Tree) -> EnvStep:
         """Handle an exception in a step: recreate the environment if allowed.
 
         The step then counts as truncated, without reward, and repeats the previous observation.

@@ -7,16 +7,24 @@ restarts (`multi_agent_guard`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from syncline.rl.value_types import AgentDict, AgentMapping, Env, EnvConfig, Frame, Space, Tree
+from syncline.rl.value_types import (
+    AgentDict,
+    AgentID,
+    AgentMapping,
+    Env,
+    EnvConfig,
+    Frame,
+    Space,
+    Tree,
+)
 
-AgentID = Hashable
 MultiAgentDict = AgentDict[Tree]
 """Values by agent id."""
 MultiAgentStep: TypeAlias = Any

@@ -12,8 +12,8 @@ from syncline.rl.envs.checks import mismatch
 from syncline.rl.envs.env_errors import EnvError
 from syncline.rl.envs.env_state import get_env_state, set_env_state
 from syncline.rl.envs.sync_vector import CHECKED_STEPS
-from syncline.rl.envs.vector_step import FINAL_OBS, RESET_ONLY, Arrays, VectorStep
-from syncline.rl.value_types import Info, Tree, VectorEnv
+from syncline.rl.envs.vector_step import FINAL_OBS, RESET_ONLY, VectorStep
+from syncline.rl.value_types import Arrays, Info, Tree, VectorEnv
 
 
 # Without type arguments: it is generic only from gymnasium 1.3 on.

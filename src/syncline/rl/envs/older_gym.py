@@ -14,7 +14,16 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from syncline.rl.value_types import CheckedSpace, Env, EnvStep, Frame, Info, Options, Space, Tree
+from syncline.rl.value_types import (
+    CheckedSpace,
+    Env,
+    EnvReset,
+    EnvStep,
+    Frame,
+    Options,
+    Space,
+    Tree,
+)
 
 
 class OlderGymEnv(Env):
@@ -35,9 +44,7 @@ class OlderGymEnv(Env):
             stacklevel=2,
         )
 
-    def reset(
-        self, *, seed: int | None = None, options: Options | None = None
-    ) -> tuple[Tree, Info]:
+    def reset(self, *, seed: int | None = None, options: Options | None = None) -> EnvReset:
         if seed is not None and "seed" not in self._reset_takes and hasattr(self.env, "seed"):
             self.env.seed(seed)
         given = {"seed": seed, "options": options}

@@ -15,10 +15,10 @@ from numpy.typing import DTypeLike
 
 from syncline.rl.envs.checks import mismatch, reward_problem
 from syncline.rl.envs.env_errors import EnvError
-from syncline.rl.envs.env_guard import EnvGuard, StepResult
+from syncline.rl.envs.env_guard import EnvGuard
 from syncline.rl.envs.env_state import get_env_state, set_env_state
-from syncline.rl.envs.vector_step import FINAL_INFO, FINAL_OBS, PER_ENV, Arrays, VectorStep
-from syncline.rl.value_types import Env, Info, Space, Tree
+from syncline.rl.envs.vector_step import FINAL_INFO, FINAL_OBS, PER_ENV, VectorStep
+from syncline.rl.value_types import Arrays, Env, EnvReset, EnvStep, Info, Space, Tree
 
 CHECKED_STEPS = 20
 """Number of fully checked steps after the creation of an environment."""
@@ -47,7 +47,7 @@ class GuardedSyncVectorEnv(gym.vector.SyncVectorEnv):
     def _attach(self) -> None:
         """Update the environments from the guards, and check their next steps."""
         self.envs = [guard.env for guard in self._guards]
-        self._steps: list[Callable[[Tree], StepResult]] = [guard.step for guard in self._guards]
+        self._steps: list[Callable[[Tree], EnvStep]] = [guard.step for guard in self._guards]
         self._steps_to_check = CHECKED_STEPS
 
     @property
@@ -69,7 +69,7 @@ class GuardedSyncVectorEnv(gym.vector.SyncVectorEnv):
 
     def _reset_one(
         self, index: int, seed: int | None = None, options: dict[str, object] | None = None
-    ) -> tuple[Tree, Info]:
+    ) -> EnvReset:
         guard = self._guards[index]
         result = guard.reset(seed, options)
         if guard.env is not self.envs[index]:
@@ -81,7 +81,7 @@ class GuardedSyncVectorEnv(gym.vector.SyncVectorEnv):
         self._env_obs[index], self._per_env[index] = self._reset_one(index, seed)
         return self._env_obs[index]
 
-    def step_one(self, index: int, action: Tree) -> StepResult:
+    def step_one(self, index: int, action: Tree) -> EnvStep:
         """Step one environment; at the end of its episode the caller resets it."""
         try:
             result = self._steps[index](action)

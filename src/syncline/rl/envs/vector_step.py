@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from syncline.rl.value_types import Info, Tree
+from syncline.rl.value_types import Arrays, Info
 
 FINAL_OBS, FINAL_INFO, PER_ENV, RESET_ONLY = "final_obs", "final_info", "per_env", "reset_only"
 """Keys of `infos`. `reset_only` marks environments whose step ignored the action and only began an
 episode; only native vectors with `AutoresetMode.NEXT_STEP` have it."""
 
-Arrays = Tree
-"""An array, or a dict or tuple of arrays as deep as the space."""
 VectorStep = tuple[Arrays, np.ndarray, np.ndarray, np.ndarray, Info]
 """Observations, rewards, terminated, truncated, infos."""
 

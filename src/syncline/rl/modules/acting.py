@@ -12,10 +12,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from syncline.rl.columns.names import Columns
-from syncline.rl.value_types import Batch, ModuleType, Tree
-
-Arrays = Tree
-"""An array, or a dict or tuple of arrays as deep as the space."""
+from syncline.rl.value_types import Arrays, Batch, ModuleType
 
 
 class ActingPolicy(Protocol):

@@ -15,9 +15,8 @@ from typing import Literal, Protocol
 import numpy as np
 
 from syncline.rl.columns.names import Columns
-from syncline.rl.modules.acting import Arrays
 from syncline.rl.modules.distribution import Noise
-from syncline.rl.value_types import Batch
+from syncline.rl.value_types import Arrays, Batch
 
 ActivationName = Literal["tanh", "relu", "silu", "elu", "linear"]
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)

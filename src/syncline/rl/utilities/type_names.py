@@ -17,9 +17,9 @@ from syncline.rl.value_types import (
     Results,
     Tree,
 )
+from syncline.rl.value_types import AgentID as AgentID
 from syncline.rl.value_types import StateDict as StateDict
 
-AgentID = Hashable
 EpisodeID = str
 PolicyID = str
 ModuleID = str

@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from syncline.rl.envs.examples.random_env import RandomEnv
-from syncline.rl.value_types import Env, EnvConfig, EnvStep, Info, Space, Tree
+from syncline.rl.value_types import Env, EnvConfig, EnvReset, EnvStep, Space, Tree
 
 
 class ActionMaskEnv(RandomEnv):
@@ -31,7 +31,7 @@ class ActionMaskEnv(RandomEnv):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, object] | None = None
-    ) -> tuple[Tree, Info]:
+    ) -> EnvReset:
         obs, info = super().reset(seed=seed, options=options)
         return self._masked(obs), info
 
@@ -67,7 +67,7 @@ class CorrelatedActionsEnv(Env):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, object] | None = None
-    ) -> tuple[Tree, Info]:
+    ) -> EnvReset:
         super().reset(seed=seed)
         self.obs = self.np_random.uniform(-1.0, 1.0, 1).astype(np.float32)
         return self.obs, {}
@@ -99,7 +99,7 @@ class NestedSpaceRepeatAfterMeEnv(Env):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, object] | None = None
-    ) -> tuple[Tree, Info]:
+    ) -> EnvReset:
         super().reset(seed=seed)
         if seed is not None:
             self.observation_space.seed(seed)

@@ -10,7 +10,17 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.classic_control import CartPoleEnv
 
-from syncline.rl.value_types import Batch, Env, EnvConfig, EnvStep, Info, Options, Space, Tree
+from syncline.rl.value_types import (
+    Batch,
+    Env,
+    EnvConfig,
+    EnvReset,
+    EnvStep,
+    Info,
+    Options,
+    Space,
+    Tree,
+)
 
 Obs = Batch
 
@@ -98,7 +108,7 @@ class CartPoleWithDictObservationSpace(CartPoleEnv):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, object] | None = None
-    ) -> tuple[Tree, Info]:
+    ) -> EnvReset:
         obs, info = super().reset(seed=seed, options=options)
         return self._nested(obs), info
 
@@ -186,7 +196,7 @@ class CartPoleCrashing(CartPoleEnv):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, object] | None = None
-    ) -> tuple[Tree, Info]:
+    ) -> EnvReset:
         self.timesteps = 0
         self._planned = {}
         self._misbehave("_reset", 0.0, "reset()")

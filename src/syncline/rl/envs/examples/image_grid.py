@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from gymnasium import spaces
 
-from syncline.rl.value_types import Env, EnvConfig, EnvStep, Frame, Info, Tree
+from syncline.rl.value_types import Env, EnvConfig, EnvReset, EnvStep, Frame, Tree
 
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 """Changes of row and column: up, right, down, left."""
@@ -35,7 +35,7 @@ class ImageGrid(Env):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, object] | None = None
-    ) -> tuple[Tree, Info]:
+    ) -> EnvReset:
         super().reset(seed=seed)
         cells = self.np_random.choice(self.size**2, 2, replace=False)
         self.player, self.goal = (divmod(int(cell), self.size) for cell in cells)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from gymnasium import spaces
 
-from syncline.rl.value_types import Env, EnvConfig, EnvStep, Info, Tree
+from syncline.rl.value_types import Env, EnvConfig, EnvReset, EnvStep, Info, Tree
 
 ACTION_UP, ACTION_RIGHT, ACTION_DOWN, ACTION_LEFT = range(4)
 
@@ -30,7 +30,7 @@ class SimpleCorridor(Env):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, object] | None = None
-    ) -> tuple[Tree, Info]:
+    ) -> EnvReset:
         super().reset(seed=seed)
         self.position = 0.0
         return self._obs(), {}

@@ -6,7 +6,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.classic_control import CartPoleEnv, PendulumEnv
 
-from syncline.rl.value_types import Env, EnvConfig, EnvStep, Info, Options, Space, Tree
+from syncline.rl.value_types import Env, EnvConfig, EnvReset, EnvStep, Options, Space, Tree
 
 
 class StatelessCartPole(CartPoleEnv):
@@ -19,7 +19,7 @@ class StatelessCartPole(CartPoleEnv):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, object] | None = None
-    ) -> tuple[Tree, Info]:
+    ) -> EnvReset:
         obs, info = super().reset(seed=seed, options=options)
         return obs[[0, 2]], info
 
@@ -41,7 +41,7 @@ class StatelessPendulum(PendulumEnv):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, object] | None = None
-    ) -> tuple[Tree, Info]:
+    ) -> EnvReset:
         obs, info = super().reset(seed=seed, options=options)
         return obs[:-1], info
 
@@ -71,7 +71,7 @@ class RepeatAfterMeEnv(Env):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, object] | None = None
-    ) -> tuple[Tree, Info]:
+    ) -> EnvReset:
         super().reset(seed=seed)
         self.history = [np.zeros(2, np.float32) if self.continuous else 0] * self.delay
         return self._next_obs(), {}
@@ -111,7 +111,7 @@ class RepeatInitialObsEnv(Env):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, object] | None = None
-    ) -> tuple[Tree, Info]:
+    ) -> EnvReset:
         super().reset(seed=seed)
         self.token = int(self.np_random.integers(2))
         self.num_steps = 0

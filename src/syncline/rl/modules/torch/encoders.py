@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from syncline.rl.columns.names import Columns
+from syncline.rl.modules.default_model_config import Initializer
 from syncline.rl.modules.torch.heads import MLPConfig
 from syncline.rl.modules.torch.models import (
     ACTOR,
@@ -35,7 +36,6 @@ from syncline.rl.modules.torch.observations import (
 )
 from syncline.rl.modules.torch.primitives import (
     Activation,
-    Initializer,
     TorchCNN,
     convolved_size,
     filter_specifier,

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from syncline.rl.modules.default_model_config import Initializer
 from syncline.rl.modules.torch.models import ModelConfig, TorchModel
 from syncline.rl.modules.torch.primitives import (
     Activation,
-    Initializer,
     TorchCNNTranspose,
     TorchMLP,
     get_activation,

@@ -15,8 +15,9 @@ from torch import nn
 
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import map_tree
+from syncline.rl.modules.default_model_config import Initializer
 from syncline.rl.modules.torch.models import ENCODER_OUT, Encoder, ModelConfig, TorchModel
-from syncline.rl.modules.torch.primitives import Initializer, initialize
+from syncline.rl.modules.torch.primitives import initialize
 from syncline.rl.value_types import Batch, Network, Options, Tree
 
 

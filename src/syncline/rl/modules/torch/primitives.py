@@ -12,11 +12,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from syncline.rl.modules.default_model_config import Initializer
 from syncline.rl.modules.torch.models import in_dtype_of
 from syncline.rl.value_types import OptionMapping, Tree
 from syncline.suggestions import did_you_mean
 
-Initializer: TypeAlias = str | Callable[..., object] | None
 Activation: TypeAlias = str | Callable[[], nn.Module] | None
 """A name in `torch.nn`, or a class or function that makes the module."""
 Size: TypeAlias = tuple[int, int]

@@ -15,10 +15,9 @@ import torch
 
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import first_leaf, map_tree
-from syncline.rl.modules.acting import Arrays
 from syncline.rl.modules.distribution import Distribution, Noise
 from syncline.rl.modules.torch.policy_weights import numpy_sampler
-from syncline.rl.value_types import Batch, ModuleType, Options, Space, Tree
+from syncline.rl.value_types import Arrays, Batch, ModuleType, Options, Space, Tree
 
 _SAMPLING = ("sample", "logp", "sample_and_logp", "_get_torch_distribution")
 

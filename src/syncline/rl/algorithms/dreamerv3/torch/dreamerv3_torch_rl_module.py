@@ -33,11 +33,11 @@ from syncline.rl.algorithms.dreamerv3.torch.networks import (
 from syncline.rl.algorithms.dreamerv3.torch.rssm import RSSM, Observed
 from syncline.rl.columns.names import Columns
 from syncline.rl.columns.trees import map_tree
-from syncline.rl.modules.acting import ActingPolicy, Arrays
+from syncline.rl.modules.acting import ActingPolicy
 from syncline.rl.modules.apis import InferenceOnlyAPI, TargetNetworkAPI
 from syncline.rl.modules.torch.torch_acting import to_numpy, to_tensor
 from syncline.rl.modules.torch.torch_rl_module import TorchRLModule
-from syncline.rl.value_types import Batch, Tree
+from syncline.rl.value_types import Arrays, Batch, Tree
 
 FIRST, H, Z, ACTION = "is_first", "h", "z", "a"
 """Parts of the recurrent state."""
