@@ -18,6 +18,7 @@ import pytest
 from syncline.launcher import experiment, launch, options
 from syncline.runs import run_list
 from syncline.runs.experiments import Ledger, Revert, Verdict, best_of, read_experiment
+from syncline.runs.run_directory import RunDirectory
 from syncline.runs.run_storage import LocalDirectory
 from tests.launcher.test_launcher_working_tree import git
 
@@ -172,6 +173,18 @@ def test_the_record_lists_the_experiment_with_its_metrics_and_log(storage: Path)
     assert json.loads(json.dumps(summary.as_json()))["experiment"]["value"] == 2.0
     assert '{"loss": 2' in (storage / "one" / "logs" / "rank-0.log").read_text()
     assert (storage / "one" / "environment.json").exists()
+
+
+def test_output_is_read_on_if_its_metrics_cannot_be_recorded(
+    storage: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object, **given: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(RunDirectory, "report", refuse)
+    run(arguments("seq", "-f", "loss=%g", "20000", metric="loss", budget="60s"))
+    (found,) = Ledger(str(storage)).all()
+    assert (found.verdict, found.value) == (Verdict.BETTER, 20000.0)
 
 
 def test_the_files_of_the_best_experiment_are_restored(storage: Path, repository: Path) -> None:

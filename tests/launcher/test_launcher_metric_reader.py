@@ -42,6 +42,10 @@ def test_lines_of_json_give_all_their_numbers() -> None:
     assert read(line) == {"val_loss": 1.0, "acc/top1": 0.5}
 
 
+def test_integers_beyond_the_range_of_a_float_are_left_out() -> None:
+    assert read(f'{{"val_loss": 1, "n": {10**400}}}') == {"val_loss": 1.0}
+
+
 def test_the_last_value_counts() -> None:
     assert read("val_loss=3 val_loss=2", '{"val_loss": 1.5}', "{not json}") == {"val_loss": 1.5}
 

@@ -17,6 +17,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -180,7 +181,8 @@ class _Run:
 
         def report(metrics: Mapping[str, float]) -> None:
             nonlocal reports
-            record.report(reports, 0, metrics)
+            with suppress(OSError):  # the output is read on without a record of its metrics
+                record.report(reports, 0, metrics)
             reports += 1
 
         reader = MetricReader(experiment.metric, report)

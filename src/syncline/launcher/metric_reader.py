@@ -11,6 +11,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 _NUMBER = r"[-+]?(?:nan|inf(?:inity)?|(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)"
@@ -71,4 +72,5 @@ def _add_numbers(
         if isinstance(item, Mapping) and depth:
             _add_numbers(found, item, f"{prefix}{key}/", depth - 1)
         elif isinstance(item, (int, float)) and not isinstance(item, bool):
-            found[f"{prefix}{key}"] = float(item)
+            with suppress(OverflowError):  # an integer beyond the range of a float
+                found[f"{prefix}{key}"] = float(item)
