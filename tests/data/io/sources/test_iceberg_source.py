@@ -4,6 +4,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -172,6 +173,9 @@ def test_mistakes_say_what_to_do(tables: Tables) -> None:
         tables.read(selected_fields=("b",))
     with pytest.raises(ValueError, match="column 'a' is string, but int64"):
         tables.write(data.from_items([{"a": "x", "s": "s"}]))
+    shapes = [{"a": 1, "r": np.zeros(shape)} for shape in (2, 3)]
+    with pytest.raises(ValueError, match="column 'r' is ragged_tensor.*, which Iceberg tables"):
+        tables.write(data.from_items(shapes))
     with pytest.raises(ValueError, match="'append', 'overwrite' and 'upsert', not 'create'"):
         tables.write(data.range(2), mode="create")
     with pytest.raises(ValueError, match="is not a condition that Iceberg knows"):

@@ -4,5 +4,5 @@ Files, in the order in which data flows through them: `datasink` (the extension 
 `file_datasink` (files below a directory, and their names), the formats `parquet`, `csv`, `json`,
 `orc`, `numpy`, `images`, `tfrecords` and `webdataset`, then `staging` (layout of the staging
 directory, its record and its lock) and `commit` (journal, publishing and resuming); besides these
-`sql`, `lance`, `delta`, `iceberg`, `mongo` and `kafka`.
+`sql`, `lance`, `delta` and `iceberg` with `table_columns`, `mongo` and `kafka`.
 """

@@ -24,6 +24,7 @@ from pyarrow import fs as pyarrow_fs
 from syncline.data.columnar import block as block_functions
 from syncline.data.columnar import schemas, tensors
 from syncline.data.io import filesystem as filesystems
+from syncline.data.io.sinks import table_columns
 from syncline.data.io.sinks.datasink import Datasink, SaveMode, TaskContext, WriteResult
 from syncline.data.io.sources import delta
 from syncline.data.io.sources.delta import INSTALL
@@ -186,16 +187,13 @@ class DeltaDatasink(Datasink[Written]):
                 f"the rows lack {missing}, by which the Delta table {self.path!r} is partitioned: "
                 "add these columns"
             )
-        for field in schema:
-            if field.name not in self._present.names:
-                continue
-            present = self._present.field(field.name).type
-            if schemas.joined_type(present, _storable(field.type)) != present:
-                raise ValueError(
-                    f"column {field.name!r} is {field.type}, but {present} in the Delta table "
-                    f"{self.path!r}: cast it with with_column({field.name!r}, "
-                    f"col({field.name!r}).cast(...)), or pass mode='overwrite'"
-                )
+        table_columns.require_fitting(
+            schema,
+            self._present,
+            _storable,
+            table=f"Delta table {self.path!r}",
+            otherwise=", or pass mode='overwrite'",
+        )
 
     def _merged(self, table: Any, schema: pa.Schema) -> pa.Schema:
         """Add the columns that the table lacks; return its schema."""
@@ -243,16 +241,12 @@ def _plain(table: pa.Table, present: pa.Schema | None) -> pa.Table:
     """Return the rows in types that Delta tables have; those of the table where it has the
     column.
     """
+    table_columns.require_storable(table.schema, "Delta")
     columns = {}
     for field in table.schema:
         column = table.column(field.name)
         if isinstance(field.type, pa.FixedShapeTensorType):
             column = tensors.storage_of(column).cast(_storable(field.type))
-        elif isinstance(field.type, pa.BaseExtensionType):
-            raise ValueError(
-                f"column {field.name!r} is {field.type}, which Delta tables cannot hold: convert "
-                "it to lists or bytes, or drop it"
-            )
         if present is not None and field.name in present.names:
             column = column.cast(present.field(field.name).type)
         columns[field.name] = column

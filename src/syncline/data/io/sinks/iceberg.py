@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from syncline.data.columnar import block as block_functions
 from syncline.data.columnar import schemas, tensors
 from syncline.data.columnar.expressions import Expr
+from syncline.data.io.sinks import table_columns
 from syncline.data.io.sinks.datasink import Datasink, SaveMode, TaskContext, WriteResult
 from syncline.data.io.sources import iceberg
 from syncline.data.io.sources.iceberg import INSTALL
@@ -153,16 +154,10 @@ class IcebergDatasink(Datasink[Written]):
     def _add_columns(self, table: Any, schema: pa.Schema) -> None:
         reader = load("pyiceberg.io.pyarrow", purpose="write_iceberg", install=INSTALL)
         present = reader.schema_to_pyarrow(table.schema(), include_field_ids=False)
-        for field in schema:
-            if field.name not in present.names:
-                continue
-            expected = present.field(field.name).type
-            if schemas.joined_type(expected, _storable(field.type)) != expected:
-                raise ValueError(
-                    f"column {field.name!r} is {field.type}, but {expected} in the Iceberg table "
-                    f"{self.table_identifier!r}: cast it with with_column({field.name!r}, "
-                    f"col({field.name!r}).cast(...))"
-                )
+        table_columns.require_storable(schema, "Iceberg")
+        table_columns.require_fitting(
+            schema, present, _storable, table=f"Iceberg table {self.table_identifier!r}"
+        )
         added = [
             pa.field(field.name, _storable(field.type))
             for field in schema
@@ -217,6 +212,7 @@ def _storable(type_: pa.DataType) -> pa.DataType:
 
 def _in_types_of(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the rows with the types of the table; tensors become lists."""
+    table_columns.require_storable(table.schema, "Iceberg")
     columns = {}
     for name in table.column_names:
         column = table.column(name)
