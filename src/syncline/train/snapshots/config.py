@@ -39,12 +39,18 @@ class SnapshotConfig:
 
     def __post_init__(self) -> None:
         if not isinstance(self.automatic, bool):
-            raise TypeError(f"`SnapshotConfig(automatic={self.automatic!r})` is not a bool.")
+            raise TypeError(
+                f"`SnapshotConfig(automatic={self.automatic!r})` is not a bool: pass False to call "
+                "`train.snapshot`, and True otherwise."
+            )
         for name in ("every_s", "keep_s"):
             check_seconds(f"`SnapshotConfig({name}=…)`", getattr(self, name))
         size = self.memory_bytes
         if size is not None and (isinstance(size, bool) or not isinstance(size, int)):
-            raise TypeError(f"`SnapshotConfig(memory_bytes={size!r})` is not a number of bytes.")
+            raise TypeError(
+                f"`SnapshotConfig(memory_bytes={size!r})` is not a number of bytes: pass an int, "
+                "such as 8_000_000_000."
+            )
         if size is not None and size <= 0:
             raise ValueError(
                 f"`SnapshotConfig(memory_bytes={size})` must be positive. To take no snapshots, "

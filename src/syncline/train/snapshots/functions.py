@@ -93,10 +93,12 @@ def save(state: object, *, file_name: str = "state.pt") -> Checkpoint:
         file_name: Name of the file. If several ranks save, give each one a name of its own.
 
     Raises:
-        TypeError: Part of `state` cannot be saved; the message names it.
+        TypeError: Part of `state` cannot be saved; the message names it. `file_name` is no string.
         ValueError: `file_name` is not a plain name.
         RuntimeError: Outside of a training function.
     """
+    if not isinstance(file_name, str):
+        raise TypeError(f'`train.save(file_name={file_name!r})` is not a string: pass "state.pt".')
     if not file_name or os.path.basename(file_name) != file_name or file_name in (".", ".."):
         raise ValueError(
             f"`train.save(file_name={file_name!r})` must be a file name without directories."
