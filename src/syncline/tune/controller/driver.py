@@ -437,8 +437,7 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
         def on_outcome(outcome: Outcome | None, error: BaseException | None) -> None:
             fields: dict[str, Any] = {"trial_id": trial_id, "attempt": attempt}
             if error is not None:
-                text = f"{type(error).__name__}: {error}"
-                outcome = messages.Failed(error=pack_error(error), text=text)
+                outcome = _failed(error)
             elif isinstance(outcome, messages.Started):
                 fields["now"] = self._wall()
             elif isinstance(outcome, messages.ResetRefused):
@@ -483,8 +482,7 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
         if isinstance(outcome, messages.Failed):
             outcome, failed = None, outcome
         elif error is not None:
-            text = f"{type(error).__name__}: {error}"
-            failed = messages.Failed(error=pack_error(error), text=text)
+            failed = _failed(error)
         assert outcome is None or isinstance(outcome, BatchRan), outcome
         self._queue.put(_BatchRan(process, outcome, failed))
 
@@ -604,3 +602,8 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
         trial = self._machine.get_trial(trial_id)
         assert trial is not None, trial_id
         return trial
+
+
+def _failed(error: BaseException) -> messages.Failed:
+    """Return the outcome of a command that a process could not carry out."""
+    return messages.Failed(error=pack_error(error), text=f"{type(error).__name__}: {error}")

@@ -158,7 +158,6 @@ class ProcessPool:
 
     def start(self, process: TrialProcess, start: messages.Start, on_outcome: OnOutcome) -> None:
         """Start a trial in a process, or as soon as the process has cleaned up."""
-
         if self._isolated:
             start = replace(start, isolated=True, imports=self.imports)
         self._begin(process, start, on_outcome)
