@@ -26,6 +26,7 @@ from functools import partial
 from typing import Any
 
 from syncline.core import api, lifecycle
+from syncline.core.refs import AnyRef
 from syncline.core.remote import ActorHandle
 from syncline.exceptions import RayActorError
 from syncline.util.multiprocessing.chunks import Chunk, Function, Outcome, Sink, outcome_of
@@ -125,16 +126,10 @@ class Dispatcher:
         This costs half of `submit`: no other thread takes part.
         """
         with self._lock:
-            if self._queue or self._ended or self._limit is not None:
+            worker = self._free_worker(1)
+            if worker is None or self._queue or self._limit is not None:
                 return False
-            worker = next((each for each in self._workers if not each.running), None)
-            if worker is None:
-                return False
-            sizes, items = [len(chunk.items)], list(chunk.items)
-            ref = worker.actor.run.remote(chunk.function.sent, chunk.spread, sizes, items)
-            number = next(self._numbers)
-            worker.running[number] = ([chunk], ref)
-            worker.taken += 1
+            number, ref = self._start(worker, [chunk])
             self._undelivered += 1
         value, error = None, None
         try:
@@ -144,11 +139,7 @@ class Dispatcher:
         except BaseException:  # such as Ctrl-C, while the worker continues
             api.ensure_engine().on_value(ref, partial(self._on_value, worker, number))
             raise
-        with self._lock:
-            outcomes = self._received((worker, number, value, error))
-            self._dispatch()
-        for each, outcome in outcomes:
-            self._deliver(each, outcome)
+        self._settle([(worker, number, value, error)])
         return True
 
     def wait_in_engine(self, sink: Sink, timeout_s: float | None) -> None:
@@ -242,11 +233,8 @@ class Dispatcher:
         return min(free, key=lambda each: len(each.running), default=None)
 
     def _send(self, worker: _Worker, group: list[Chunk]) -> None:
-        number, function = next(self._numbers), group[0].function
-        sizes = [len(chunk.items) for chunk in group]
-        items = list(itertools.chain.from_iterable(chunk.items for chunk in group))
         try:
-            ref = worker.actor.run.remote(function.sent, group[0].spread, sizes, items)
+            number, ref = self._start(worker, group)
         except Exception as error:  # an argument cannot be pickled
             if len(group) > 1:
                 for chunk in group:
@@ -254,11 +242,19 @@ class Dispatcher:
             else:
                 self._inbox.put((worker, -1, group, error))
             return
-        worker.running[number] = (group, ref)
-        worker.taken += len(group)
         if worker.taken == self._limit:
             self._replace(worker)
         api.ensure_engine().on_value(ref, partial(self._on_value, worker, number))
+
+    def _start(self, worker: _Worker, group: list[Chunk]) -> tuple[int, AnyRef]:
+        """Call a worker for a group; return the number and the reference of the call."""
+        sizes = [len(chunk.items) for chunk in group]
+        items = list(itertools.chain.from_iterable(chunk.items for chunk in group))
+        ref = worker.actor.run.remote(group[0].function.sent, group[0].spread, sizes, items)
+        number = next(self._numbers)
+        worker.running[number] = (group, ref)
+        worker.taken += len(group)
+        return number, ref
 
     def _replace(self, worker: _Worker) -> None:
         """Start another worker in the place of one that takes no more chunks."""
@@ -304,19 +300,20 @@ class Dispatcher:
             messages = [self._inbox.get()]
             while not self._inbox.empty():  # together, because calls are cheaper in groups
                 messages.append(self._inbox.get())
-            with self._lock:
-                outcomes = [
-                    outcome
-                    for message in messages
-                    if message is not _End
-                    for outcome in self._received(message)
-                ]
-                self._dispatch()
-            for chunk, outcome in outcomes:
-                self._deliver(chunk, outcome)
+            self._settle([message for message in messages if message is not _End])
             if messages[-1] is _End:
                 return
-            del messages, outcomes  # values of the user
+            del messages  # values of the user
+
+    # -- this thread, or that of `run_now`
+
+    def _settle(self, messages: list[_Message]) -> None:
+        """Deliver the outcomes of calls, and give free workers their next chunks."""
+        with self._lock:
+            outcomes = [each for message in messages for each in self._received(message)]
+            self._dispatch()
+        for chunk, outcome in outcomes:
+            self._deliver(chunk, outcome)
 
     def _received(self, message: _Message) -> list[tuple[Chunk, Outcome]]:
         worker, number, value, error = message
