@@ -8,6 +8,7 @@ version, a snapshot, offsets. Not covered: files and SQL (`read.py`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 @keywords(READ, rest="arrow_parquet_args")
 def read_delta(
-    path: str,
+    path: str | PathLike[str],
     version: int | None = None,
     *,
     storage_options: Arguments | None = None,
@@ -66,7 +67,7 @@ def read_delta(
             mapping.
     """
     _refuse_catalog(catalog, "the path or URI of the table")
-    delta.require_one(path)
+    path = delta.one_path(path)
     table = delta.open_table(path, version, storage_options)
     empty = delta.schema_without_files(path, table)
     if empty is not None:

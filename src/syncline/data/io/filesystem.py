@@ -9,7 +9,7 @@ after transient errors. Not covered: listing (`sources/file_listing.py`) and pub
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TypeVar
 
@@ -38,7 +38,10 @@ def resolve(paths: Paths, filesystem: object = None) -> tuple[pyarrow_fs.FileSys
         ValueError: No path, a URI that no library supports, or paths on different filesystems.
         TypeError: A value that is no path or no filesystem.
     """
-    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    if isinstance(paths, str | os.PathLike) or not isinstance(paths, Iterable):
+        given = [paths]
+    else:
+        given = list(paths)
     if not given:
         raise ValueError("no path was given: pass a path or a list with at least one")
     texts = [_text(path) for path in given]

@@ -137,6 +137,11 @@ def test_tensors_become_lists(tmp_path: Path) -> None:
     assert np.array(row["data"]).tolist() == [1, 1, 1, 1]
 
 
+def test_paths_may_be_of_pathlib(tmp_path: Path) -> None:
+    data.range(2).write_delta(tmp_path / "t")
+    assert data.read_delta(tmp_path / "t").count() == 2
+
+
 def test_a_table_without_files_has_its_columns(tmp_path: Path) -> None:
     schema = deltalake.Schema.from_arrow(pa.schema([("a", pa.int64())]))
     deltalake.DeltaTable.create(str(tmp_path / "t"), schema=schema)
@@ -151,6 +156,10 @@ def test_mistakes_say_what_to_do(evolved: str, tmp_path: Path) -> None:
         data.read_delta(str(tmp_path / "none"))
     with pytest.raises(ValueError, match="version=9 .* The newest version is 1"):
         data.read_delta(evolved, version=9)
+    with pytest.raises(ValueError, match="version=-1: pass the number of a version"):
+        data.read_delta(evolved, version=-1)
+    with pytest.raises(ValueError, match=r"one table, not \['a', 'b'\]"):
+        data.read_delta(["a", "b"])
     with pytest.raises(UnknownColumnError, match="Did you mean 'new'"):
         data.read_delta(evolved, columns=["neww"])
     rows = data.from_items([{"a": 1, "p": "x", "other": 1}])

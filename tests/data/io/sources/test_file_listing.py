@@ -118,6 +118,12 @@ def test_groups_cover_all_files_in_order_with_nearly_equal_bytes(count):
         assert max(sum(file.size for file in run) for run in cut) < 2 * 4350 / 3
 
 
+@pytest.mark.parametrize("path", [5, None, [5]])
+def test_a_value_that_is_no_path_is_named(path):
+    with pytest.raises(TypeError, match=r"a path must be a str or a pathlib.Path, not (int|None)"):
+        filesystems.resolve(path)
+
+
 def test_paths_may_be_uris_home_directories_and_fsspec_schemes(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "a.txt").write_bytes(b"x")

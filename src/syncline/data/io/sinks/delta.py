@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import json
 import math
+import os
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -44,7 +45,7 @@ class DeltaDatasink(Datasink[Written]):
 
     def __init__(
         self,
-        path: str,
+        path: str | os.PathLike[str],
         *,
         mode: SaveMode | str = SaveMode.APPEND,
         partition_by: Sequence[str] | None = None,
@@ -55,7 +56,7 @@ class DeltaDatasink(Datasink[Written]):
         description: str | None = None,
     ) -> None:
         load("deltalake", purpose="write_delta", install=INSTALL)
-        self.path = path
+        self.path = os.fspath(path)
         self.mode = SaveMode(mode)
         if self.mode is SaveMode.UPSERT:
             raise ValueError(

@@ -7,6 +7,7 @@ tables with deletion vectors or column mapping, which raise an error.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
@@ -144,13 +145,14 @@ class DeltaDatasource(ParquetDatasource):
         return [self._full_path(file.path) for file in self._files]
 
 
-def require_one(path: object) -> None:
-    """Raise ValueError for anything but one path."""
-    if not isinstance(path, str):
+def one_path(path: object) -> str:
+    """Return a path or URI as text. Raise ValueError for anything but one."""
+    if not isinstance(path, str | os.PathLike):
         raise ValueError(
             f"read_delta takes the path or URI of one table, not {path!r}: "
             "read each table and combine them with union"
         )
+    return os.fspath(path)
 
 
 def schema_without_files(path: str, table: Any) -> pa.Schema | None:
@@ -164,6 +166,8 @@ def open_table(
     """Return a `DeltaTable`. Raise FileNotFoundError if there is none, ValueError if it has no such
     version.
     """
+    if version is not None and (not isinstance(version, int) or version < 0):
+        raise ValueError(f"version={version!r}: pass the number of a version, or None")
     deltalake = load("deltalake", purpose="Delta Lake", install=INSTALL)
     try:
         return deltalake.DeltaTable(
