@@ -58,6 +58,11 @@ def test_description_has_each_node_once_and_its_inputs(tmp_path: Path) -> None:
     ]
 
 
+def test_value_without_a_graph_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"`dag=3` is not a node of a graph: pass the result of"):
+        dag.plot(3)
+
+
 def test_picture_is_drawn_by_graphviz(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "dot"
     program.write_text('#!/bin/sh\ncat > "$3"; echo "$1" >> "$3"; [ "$1" != -Tno ] || exit 1\n')

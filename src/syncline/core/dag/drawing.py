@@ -25,6 +25,7 @@ def plot(dag: DAGNode, to_file: str | None = None) -> Any:
             notebook only.
 
     Raises:
+        TypeError: `dag` is not a node.
         ImportError: Graphviz is not installed.
         ValueError: Graphviz does not know the format.
     """
@@ -38,6 +39,8 @@ def plot(dag: DAGNode, to_file: str | None = None) -> Any:
 
 def description(dag: DAGNode) -> str:
     """Return the graph in the language of `dot`: an edge from each node to those that need it."""
+    if not isinstance(dag, DAGNode):
+        raise TypeError(f"`dag={dag!r}` is not a node of a graph: pass the result of `bind`")
     nodes = list(dag._in_order())
     numbers = {node.get_stable_uuid(): number for number, node in enumerate(nodes)}
     lines = ["digraph {", "  rankdir=LR;"]
