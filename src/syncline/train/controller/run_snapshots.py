@@ -91,15 +91,12 @@ class RunSnapshots:
         self._remote_nodes = {
             node: of_node[0] for node, of_node in ranks.items() if node != self._node_id
         }
-        headers = dict(
-            directories.headers_on_this_node(self._directory, ranks.get(self._node_id, ()))
-        )
+        headers = directories.headers_on_this_node(self._directory, ranks.get(self._node_id, ()))
         remote = [
             group.execute_single_async(
-                of_node[0], directories.headers_on_this_node, self._directory, of_node
+                rank, directories.headers_on_this_node, self._directory, ranks[node]
             )
-            for node, of_node in ranks.items()
-            if node != self._node_id
+            for node, rank in self._remote_nodes.items()
         ]
         for found in group.gather(remote):
             headers.update(found)

@@ -1,0 +1,87 @@
+"""Snapshots of a run on several nodes, for its controller."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from syncline.train.controller.run_snapshots import RunSnapshots
+from syncline.train.snapshots import directory as directories
+from syncline.train.snapshots.config import SnapshotConfig, SnapshotSpec
+from syncline.train.snapshots.rank_snapshots import RankSnapshots
+
+NODES = ["here", "there", "here", "there"]
+"""Node of each rank."""
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(directories, "root", lambda: tmp_path / "root")
+    monkeypatch.setattr(directories, "start_reaper", lambda directory, keep_s: None)
+    yield
+    for path in list(directories._locks):
+        os.close(directories._locks.pop(path))
+
+
+class Group:
+    """Workers on two nodes that have one file system."""
+
+    def __init__(self) -> None:
+        self.workers = [SimpleNamespace(rank=rank, node_id=node) for rank, node in enumerate(NODES)]
+        self.calls: list[tuple[int, str, Any]] = []
+
+    def __len__(self) -> int:
+        return len(self.workers)
+
+    def execute_single_async(self, rank: int, call: Callable[..., object], *args: Any) -> object:
+        self.calls.append((rank, call.__name__, args[1:]))
+        return call(*args)
+
+    def gather(self, results: Sequence[object]) -> Sequence[object]:
+        return results
+
+
+def run(snapshot: SnapshotConfig | None = None) -> RunSnapshots:
+    spec: Any = SimpleNamespace(
+        train_function=run,
+        run_config=SimpleNamespace(snapshot=snapshot),
+        data_config=SimpleNamespace(resume=True),
+    )
+    return RunSnapshots(spec, run_path="/runs/a", started=1.0, node_id="here")
+
+
+def take(spec: SnapshotSpec, rank: int, *, steps: int) -> None:
+    snapshots = RankSnapshots(spec, rank=rank, world_size=len(NODES), local_world_size=2, agree=int)
+    for step in range(1, steps + 1):
+        assert snapshots.advance(0.0)
+        snapshots.take({"step": step}, b"", 0)
+
+
+def test_the_newest_step_of_the_ranks_of_all_nodes_is_chosen() -> None:
+    group: Any = Group()
+    spec = run().choose(group, -1)
+    for rank in range(len(NODES)):
+        take(spec, rank, steps=3 if rank == 1 else 2)
+    group.calls.clear()
+    made = run()
+    assert made.choose(group, -1).resume_step == made.chosen.step == 2
+    assert group.calls == [(1, "headers_on_this_node", ([1, 3],))]
+    group.calls.clear()
+    made.remove(group)
+    assert group.calls == [(1, "remove", ())]
+    assert not Path(spec.directory).exists()
+
+
+def test_snapshots_of_the_other_kind_are_refused(caplog: pytest.LogCaptureFixture) -> None:
+    group: Any = Group()
+    spec = run(SnapshotConfig(automatic=False)).choose(group, -1)
+    for rank in range(len(NODES)):
+        take(spec, rank, steps=2)
+    assert run().choose(group, -1).resume_step == 2, "both are taken by calls"
+    assert run(SnapshotConfig()).choose(group, -1).resume_step is None
+    assert "with automatic snapshots off, and this run has automatic snapshots on" in caplog.text
