@@ -141,6 +141,8 @@ def test_litdata_tokens() -> None:
     assert plain(rows) == [{"item": plain(litdata_row(index)["tokens"])} for index in range(ROWS)]
     with pytest.raises(ValueError, match="pass `block_size=`"):
         litdata("litdata-tokens")
+    with pytest.raises(ValueError, match="block_size=-3: pass the number of tokens"):
+        litdata("litdata-tokens", block_size=-3)
 
 
 def test_litdata_columns() -> None:
@@ -195,6 +197,14 @@ def test_folder_without_index(tmp_path: Path) -> None:
         MDSDatasource(str(tmp_path))
     with pytest.raises(FileNotFoundError, match="litdata.optimize"):
         LitDataDatasource(str(tmp_path))
+
+
+@pytest.mark.parametrize("kind", [MDSDatasource, LitDataDatasource])
+@pytest.mark.parametrize("index", ["[]", "null", '{"version": 2}', '{"version": 2, "config": 1}'])
+def test_an_index_of_another_library(tmp_path: Path, kind: Any, index: str) -> None:
+    (tmp_path / "index.json").write_text(index)
+    with pytest.raises(ValueError, match=r"index.json is not an index that .* `read_litdata`"):
+        kind(str(tmp_path))
 
 
 def test_unknown_column() -> None:

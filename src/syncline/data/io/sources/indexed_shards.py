@@ -49,7 +49,7 @@ class IndexedShardDatasource(FileBasedDatasource):
 
     Raises:
         FileNotFoundError: A folder has no index.
-        ValueError: A column cannot be read, or does not exist.
+        ValueError: A column cannot be read, or does not exist; or an index is of another library.
     """
 
     _WRITER = ""
@@ -69,8 +69,7 @@ class IndexedShardDatasource(FileBasedDatasource):
         found, folders = filesystems.resolve(paths, filesystem)
         self._rows: dict[str, int] = {}
         for folder in folders:
-            index = self._read_index(found, folder)
-            for name, rows in self._shards(index, folder):
+            for name, rows in self._listed_shards(found, folder):
                 self._rows[storage.join(folder, name)] = rows
         if not self._rows:
             raise ValueError(
@@ -116,6 +115,18 @@ class IndexedShardDatasource(FileBasedDatasource):
 
     def _is_pickle(self, encoding: str) -> bool:
         raise NotImplementedError
+
+    def _listed_shards(
+        self, filesystem: pyarrow_fs.FileSystem, folder: str
+    ) -> list[tuple[str, int]]:
+        try:
+            return self._shards(self._read_index(filesystem, folder), folder)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{storage.join(folder, INDEX)} is not an index that {self._WRITER} has written "
+                f"({type(error).__name__}: {error}): pass one of its folders. `read_mds` reads "
+                "those of MDSWriter, `read_litdata` those of litdata.optimize"
+            ) from error
 
     def _read_index(self, filesystem: pyarrow_fs.FileSystem, folder: str) -> Json:
         path = storage.join(folder, INDEX)

@@ -84,6 +84,10 @@ class LitDataDatasource(IndexedShardDatasource):
     def __init__(
         self, paths: filesystems.Paths, *, block_size: int | None = None, **options: Any
     ) -> None:
+        if block_size is not None and (not isinstance(block_size, int) or block_size < 1):
+            raise ValueError(
+                f"block_size={block_size!r}: pass the number of tokens in a row, at least 1"
+            )
         self._block_size = block_size
         self._configs: dict[str, Json] = {}
         super().__init__(paths, **options)
