@@ -188,6 +188,10 @@ def test_zarr_mistakes_say_what_to_do(store: str, tmp_path: Path) -> None:
         data.read_zarr(store, chunk_shapes=[1, 2, 3], array_paths=["a"])
     with pytest.raises(ValueError, match=r"names \['z'\], which are not read"):
         data.read_zarr(store, chunk_shapes={"z": [1]}, **both)
+    with pytest.raises(TypeError, match=r"array_paths='a': pass a list, \['a'\]"):
+        data.read_zarr(store, array_paths="a")
+    with pytest.raises(TypeError, match=r"chunk_shapes=2: pass the lengths .*, \[2\]"):
+        data.read_zarr(store, chunk_shapes=2, **both)
     with pytest.raises(ValueError, match="overlap=1: .*align_axis_0=True"):
         data.read_zarr(store, overlap=1, **both)
 

@@ -111,6 +111,8 @@ def test_ids_of_several_types_are_read_in_one_task(uri: str) -> None:
 def test_mistakes_say_what_to_do(numbers: str) -> None:
     with pytest.raises(ValueError, match="no collection 'numberz'.*Did you mean 'numbers'"):
         read(numbers, "numberz")
+    with pytest.raises(TypeError, match=r"pass a list of stages, \[{'\$limit': 2}\]"):
+        read(numbers, pipeline={"$limit": 2})
     with pytest.raises(ValueError, match="no MongoDB database 'bd', only"):
         data.read_mongo(numbers, "bd", "numbers")
     with pytest.raises(ValueError, match="no collection 'none'"):

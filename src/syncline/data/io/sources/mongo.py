@@ -54,6 +54,8 @@ class MongoDatasource(Datasource):
         schema: Any = None,
         **mongo_args: Any,
     ) -> None:
+        if isinstance(pipeline, Mapping):
+            raise TypeError(f"pipeline={pipeline!r}: pass a list of stages, [{pipeline!r}]")
         self._uri = uri
         self._database = database
         self._collection = collection

@@ -85,6 +85,8 @@ class ZarrDatasource(Datasource):
             raise ValueError(
                 f"overlap={overlap}: pass a number of at least 0, with align_axis_0=True"
             )
+        if isinstance(array_paths, str):
+            raise TypeError(f"array_paths={array_paths!r}: pass a list, [{array_paths!r}]")
         self._path = str(path)
         self._given_filesystem = filesystem
         self._aligned = align_axis_0
@@ -244,6 +246,10 @@ def _arrays(
 
 def _layout(path: str, array: Any, chunk_shapes: ChunkShapes) -> ArrayLayout:
     shapes = chunk_shapes.get(path) if isinstance(chunk_shapes, Mapping) else chunk_shapes
+    if isinstance(shapes, int):
+        raise TypeError(
+            f"chunk_shapes={shapes}: pass the lengths along the leading axes, [{shapes}]"
+        )
     leading = tuple(shapes or ())
     shape, chunks = tuple(map(int, array.shape)), tuple(map(int, array.chunks))
     if len(leading) > len(shape):
