@@ -8,7 +8,6 @@ of reads is not limited.
 
 import functools
 import io
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +15,8 @@ from typing import Any
 import pyarrow as pa
 from fsspec.implementations.local import LocalFileSystem
 from pyarrow import fs
+
+from bench.programs.link import Link
 
 REQUEST_S = 0.02
 """Delay of every request, in seconds."""
@@ -26,22 +27,6 @@ REQUESTS = (
     *("delete_dir_contents", "delete_file", "move", "copy_file"),
     *("open_input_stream", "open_input_file", "open_output_stream"),
 )
-
-
-class Link:
-    """A link with limited throughput; concurrent senders wait."""
-
-    def __init__(self, bytes_per_s: float) -> None:
-        self._bytes_per_s = bytes_per_s
-        self._lock = threading.Lock()
-        self._free_at = 0.0
-
-    def send(self, size_bytes: int) -> None:
-        """Block until the bytes are transferred."""
-        with self._lock:
-            self._free_at = max(self._free_at, time.monotonic()) + size_bytes / self._bytes_per_s
-            pause_s = self._free_at - time.monotonic()
-        time.sleep(max(0.0, pause_s))
 
 
 LINK = Link(WRITE_BYTES_PER_S)

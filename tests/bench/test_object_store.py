@@ -7,6 +7,7 @@ import pytest
 from pyarrow import fs
 
 from bench.programs.data import object_store
+from bench.programs.link import Link
 
 
 @pytest.mark.processes
@@ -33,7 +34,7 @@ def test_pyarrow_reads_files_and_ranges_with_the_latency_of_each_request(tmp_pat
 
 
 def test_a_link_sends_no_faster_than_its_throughput() -> None:
-    link = object_store.Link(1_000_000.0)
+    link = Link(1_000_000.0)
     began = time.monotonic()
     for _ in range(3):
         link.send(10_000)

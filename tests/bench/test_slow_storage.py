@@ -8,6 +8,7 @@ import pytest
 from pyarrow import fs
 
 from bench.programs import slow_storage
+from bench.programs.link import Link
 from syncline.train import Checkpoint
 from syncline.train.storage.context import StorageContext
 
@@ -18,7 +19,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     slept: list[float] = []
     monkeypatch.setattr(time, "sleep", slept.append)
     monkeypatch.setattr(time, "monotonic", lambda: 0.0)
-    monkeypatch.setattr(slow_storage, "LINK", slow_storage.Link(slow_storage.WRITE_BYTES_PER_S))
+    monkeypatch.setattr(slow_storage, "LINK", Link(slow_storage.WRITE_BYTES_PER_S))
     return slept
 
 

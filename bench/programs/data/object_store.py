@@ -5,7 +5,6 @@ Covered: HEAD, GET with ranges, and ListObjectsV2 of one bucket, which is a fold
 is a limit for all connections together.
 """
 
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,28 +15,14 @@ from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
+from bench.programs.link import Link
+
 REQUEST_S = 0.02
 """Delay of every request, in seconds."""
 BYTES_PER_S = 200_000_000
 """Throughput of all responses together."""
 BUCKET = "bench"
 _PART_BYTES = 256 * 1024
-
-
-class Link:
-    """A link with limited throughput; concurrent senders wait."""
-
-    def __init__(self, bytes_per_s: float) -> None:
-        self._bytes_per_s = bytes_per_s
-        self._lock = threading.Lock()
-        self._free_at = 0.0
-
-    def send(self, size_bytes: int) -> None:
-        """Block until the bytes are transferred."""
-        with self._lock:
-            self._free_at = max(self._free_at, time.monotonic()) + size_bytes / self._bytes_per_s
-            pause_s = self._free_at - time.monotonic()
-        time.sleep(max(0.0, pause_s))
 
 
 class Handler(BaseHTTPRequestHandler):
