@@ -135,12 +135,15 @@ def _enlarged(jpeg: bytes, random: np.random.Generator) -> bytes:
 
 
 def _photos(folder: Path) -> None:
-    source = Path(os.environ.get(CIFAR10) or SAMPLE) / "train"
-    write_photos(folder, source, scaled(PHOTOS))
+    write_photos(folder, _training_images(), scaled(PHOTOS))
 
 
 def _images(folder: Path) -> None:
-    link_images(folder, Path(os.environ.get(CIFAR10) or SAMPLE) / "train", scaled(IMAGES))
+    link_images(folder, _training_images(), scaled(IMAGES))
+
+
+def _training_images() -> Path:
+    return Path(os.environ.get(CIFAR10) or SAMPLE) / "train"
 
 
 def _scan(folder: Path) -> None:

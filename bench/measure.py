@@ -32,14 +32,12 @@ PYTHON_PATH = os.pathsep.join((str(ROOT), str(ROOT / "src")))
 GRACE_S = 10.0
 TAIL_LINES = 30
 OWN_PREFIX = "user:"
+_TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
 _RUN = ("-m", "syncline", "run", "--nproc-per-node", "2", "--storage-path", "storage")
 LAUNCH: dict[Launcher, tuple[str, ...]] = {
     "python": (),
-    "torchrun": ("-m", "torch.distributed.run", "--nproc-per-node", "2"),
-    "restarting torchrun": (
-        *("-m", "torch.distributed.run", "--nproc-per-node", "2"),
-        *("--max-restarts", "3", "--monitor-interval", "0.05"),
-    ),
+    "torchrun": _TORCHRUN,
+    "restarting torchrun": (*_TORCHRUN, "--max-restarts", "3", "--monitor-interval", "0.05"),
     "syncline run": (*_RUN, "--no-warm"),
     "warm syncline run": _RUN,
 }
