@@ -14,6 +14,7 @@ from syncline.train.controller.run_snapshots import RunSnapshots
 from syncline.train.snapshots import directory as directories
 from syncline.train.snapshots.config import SnapshotConfig, SnapshotSpec
 from syncline.train.snapshots.rank_snapshots import RankSnapshots
+from syncline.train.snapshots.slot import SnapshotSlot
 
 NODES = ["here", "there", "here", "there"]
 """Node of each rank."""
@@ -75,6 +76,18 @@ def test_the_newest_step_of_the_ranks_of_all_nodes_is_chosen() -> None:
     made.remove(group)
     assert group.calls == [(1, "remove", ())]
     assert not Path(spec.directory).exists()
+
+
+def test_states_of_saved_checkpoints_are_no_snapshots() -> None:
+    group: Any = Group()
+    made = run()
+    spec = made.choose(group, -1)
+    assert not made.exist
+    snapshots = RankSnapshots(spec, rank=0, world_size=len(NODES), local_world_size=2, agree=int)
+    assert snapshots.copy_to(SnapshotSlot(Path(spec.directory, "rank-00000.save1")), {"a": 1})
+    assert not made.exist
+    take(spec, 0, steps=1)
+    assert made.exist
 
 
 def test_snapshots_of_the_other_kind_are_refused(caplog: pytest.LogCaptureFixture) -> None:

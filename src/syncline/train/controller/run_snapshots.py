@@ -78,7 +78,7 @@ class RunSnapshots:
     @property
     def exist(self) -> bool:
         """True if the run has taken snapshots on this node."""
-        return self._directory.exists()
+        return directories.has_snapshots(self._directory)
 
     def leave(self) -> None:
         """Let the snapshots expire, as the run has ended without finishing."""

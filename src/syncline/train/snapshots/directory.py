@@ -79,6 +79,13 @@ def slots_of(directory: Path, rank: int) -> list[SnapshotSlot]:
     return [SnapshotSlot(directory / f"rank-{rank:05d}.{number}") for number in range(SLOTS)]
 
 
+def has_snapshots(directory: Path) -> bool:
+    """Return True if ranks on this node have taken snapshots. States of `train.save`, which are in
+    the directory too, are none.
+    """
+    return any(directory.glob("rank-*.[0-9]"))
+
+
 # -- processes of a run
 
 
