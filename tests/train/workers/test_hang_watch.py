@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import queue
 import threading
+import weakref
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from syncline.testing.waiting import eventually
+from syncline.train.workers import hang_watch
 from syncline.train.workers.hang_watch import (
     HangDetector,
     HangWatch,
@@ -59,6 +61,39 @@ def test_a_thread_that_waits_outside_of_a_collective_is_not_stalled() -> None:
     held.release()
     eventually(lambda: not thread.is_alive())
     assert (stalls.empty(), watch.meter.communication_s) == (True, 0.0)
+
+
+def test_between_samples_the_watch_keeps_no_values_of_functions_that_have_returned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hang_watch, "FIRST_REPORT_S", 0.0)
+    monkeypatch.setattr(hang_watch, "WINDOW_S", 1e9)
+    sampled, ends = threading.Event(), threading.Event()
+    values: list[weakref.ref[Any]] = []
+
+    def step() -> None:
+        value = threading.Event()  # stands for a tensor
+        values.append(weakref.ref(value))
+        sampled.wait(60)
+
+    def train() -> None:
+        step()
+        ends.wait()
+
+    def after_sample() -> None:
+        monkeypatch.setattr(hang_watch, "SAMPLE_INTERVAL_S", 1e6)
+        sampled.set()
+
+    thread = threading.Thread(target=train, daemon=True)
+    thread.start()
+    watch = HangWatch(hang_limit_s=60.0, on_stall=lambda stall: None, on_interval=after_sample)
+    watch.follow(thread)
+    try:
+        assert sampled.wait(60)
+        eventually(lambda: values[0]() is None)
+    finally:
+        ends.set()
+        thread.join(60)
 
 
 def test_a_stall_leads_to_one_warning_and_then_to_repeated_errors() -> None:

@@ -161,14 +161,7 @@ class HangWatch:
                 files.close()
                 return
             now = time.monotonic()
-            frames = frames_of(thread.ident)
-            in_barrier = is_in_barrier(frames)
-            self.meter.add(
-                frames, files.state(), now - last, files.scheduled(), in_barrier=in_barrier
-            )
-            sample = ThreadSample(
-                _cpu_s(thread.ident, now), in_barrier or is_in_collective(frames), in_barrier
-            )
+            sample = self._look(thread.ident, files, now - last, now)
             message = self._detector.update(sample, now)
             if message is not None:
                 self._on_stall(message)
@@ -179,6 +172,18 @@ class HangWatch:
                 window = int(time.time() // WINDOW_S)
                 self._on_window(window)
             last = now
+
+    def _look(self, thread: int, files: ThreadFiles, seconds: float, now: float) -> ThreadSample:
+        """Return a sample, and add it to the meter.
+
+        The frames of the thread are released at once: they keep the values of functions that have
+        returned meanwhile, such as tensors.
+        """
+        frames = frames_of(thread)
+        in_barrier = is_in_barrier(frames)
+        self.meter.add(frames, files.state(), seconds, files.scheduled(), in_barrier=in_barrier)
+        in_collective = in_barrier or is_in_collective(frames)
+        return ThreadSample(_cpu_s(thread, now), in_collective, in_barrier)
 
 
 def frames_of(thread: int) -> list[FrameType]:
