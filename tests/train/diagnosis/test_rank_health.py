@@ -149,8 +149,8 @@ def test_a_stopped_process_is_named_when_its_observations_end() -> None:
         waiting(health, window, range(2, RANKS))
         waiting(health, window, range(1))
     assert health.silent_ranks(6.0) == (1,)
-    assert health.stalled(6.0, {1: "S"}) is None
-    verdict = health.stalled(6.0, {1: "T"})
+    assert health.stalled(6.0) is None
+    verdict = health.stalled(6.0, {1})
     assert verdict is not None
     assert (verdict.cause, verdict.ranks) == (Cause.STOPPED, (1,))
     assert "SIGSTOP" in verdict.text

@@ -60,7 +60,6 @@ class Diagnosis:
         self._clock = clock
         self._workers: Sequence[Worker] = ()
         self._health = RankHealth(0)
-        self._has_calls = False
         self._not_finite: set[str] = set()  # names of metrics
         self._bad_inputs: set[tuple[int, int]] = set()  # rank, report
 
@@ -73,7 +72,6 @@ class Diagnosis:
         """
         self._workers = workers
         health = self._health = RankHealth(len(workers))
-        self._has_calls = False
 
         def measure() -> None:
             try:
@@ -111,7 +109,6 @@ class Diagnosis:
 
     def observed(self, rank: int, message: RankObserved) -> None:
         """Add an observation of a rank."""
-        self._has_calls |= bool(message.calls)
         before = self.current
         self._tell(self._health.observe(rank, message, self._clock()))
         if before is not None and self.current is None:
@@ -120,10 +117,10 @@ class Diagnosis:
 
     def check(self) -> None:
         """Look for an operation that does not end; call it every `CHECK_S`."""
-        if not self._has_calls:
+        if not self._health.calls:
             return
         now = self._clock()
-        self._tell(self._health.stalled(now, self._states(self._health.silent_ranks(now))))
+        self._tell(self._health.stalled(now, self._stopped(self._health.silent_ranks(now))))
 
     def failed(self, failures: Mapping[int, WorkerFailure]) -> None:
         """Record the ranks whose processes died, unless calls that differ explain it."""
@@ -183,18 +180,18 @@ class Diagnosis:
     def _record(self, verdict: Verdict) -> None:
         self._recorder.event(EVENT, **verdict.to_json())
 
-    def _states(self, ranks: Sequence[int]) -> dict[int, str]:
-        """Return the states of processes on this machine, as in `/proc`."""
-        found: dict[int, str] = {}
-        if ensure_engine().address != "local":
-            return found
-        for rank in ranks:
-            try:
-                is_stopped = psutil.Process(self._workers[rank].pid).status() == "stopped"
-            except (psutil.Error, IndexError):
-                continue
-            found[rank] = "T" if is_stopped else "S"
-        return found
+    def _stopped(self, ranks: Sequence[int]) -> set[int]:
+        """Return those of the ranks whose processes are on this machine and stopped."""
+        if not ranks or ensure_engine().address != "local":
+            return set()
+        return {rank for rank in ranks if _is_stopped(self._workers[rank].pid)}
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_STOPPED
+    except psutil.Error:
+        return False
 
 
 def _described(call: CollectiveCall) -> str:

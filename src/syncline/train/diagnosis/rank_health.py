@@ -10,7 +10,7 @@ others waited for in several windows in a row, so that a single slow step is no 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from statistics import median
 
 from syncline.records import dataclass
@@ -102,12 +102,12 @@ class RankHealth:
             self._told = None  # the operation has ended
         return self._new(found or self._late_window(members))
 
-    def stalled(self, now_s: float, states: Mapping[int, str] | None = None) -> Verdict | None:
+    def stalled(self, now_s: float, stopped_ranks: Collection[int] = ()) -> Verdict | None:
         """Return a verdict about a call that does not end; None if there is none yet.
 
         Args:
             now_s: Time, of the clock of `observe`.
-            states: State of the process by rank, as in `/proc`, where it is known.
+            stopped_ranks: Ranks that are silent and whose processes are known to be stopped.
         """
         different = self._difference()
         if different is not None:
@@ -116,10 +116,9 @@ class RankHealth:
         if found is None or self._ended & {*found.absent, *found.waiting}:
             return None
         seconds = self._newest(found.waiting) - found.since_s
-        known, silent = states or {}, self.silent_ranks(now_s)
-        stopped = tuple(r for r in found.absent if r in silent and known.get(r) in ("T", "t"))
+        stopped = tuple(r for r in found.absent if r in stopped_ranks)
         quiet = tuple(r for r in found.absent if now_s - self._heard[r] > NO_ANSWER_S)
-        answering = set(found.absent) - set(silent)
+        answering = set(found.absent) - set(self.silent_ranks(now_s))
         if seconds < (STOP_S if stopped else STALL_S) or not (stopped or quiet or answering):
             return None
         return self._new(_absent(found, self._latest, quiet, stopped, seconds))
@@ -193,8 +192,8 @@ class RankHealth:
             cause=cause,
             ranks=(rank,),
             seconds=seconds,
-            text=f"Rank {rank} is slow: the other ranks waited for it {share:.0%} of the time. "
-            f"Cause: {_EXPLAINED[cause]}{_where(cause, windows[-1].line)}.".replace("%", " %"),
+            text=f"Rank {rank} is slow: the other ranks waited for it {100 * share:.0f} % of the "
+            f"time. Cause: {_EXPLAINED[cause]}{_where(cause, windows[-1].line)}.",
         )
 
 
