@@ -168,8 +168,9 @@ def _short(text: str) -> str:
 def _box(columns: list[list[str]], available: int) -> list[str]:
     """Draw columns that each consist of a name, a type and cells."""
     columns = [[name, "---", *rest] for name, *rest in columns]
-    left_out = 0
-    shown = columns
+    # No column is narrower than 4 with its border, so more columns do not fit.
+    left_out = max(0, len(columns) - max(2, available // 4))
+    shown = _without(columns, left_out) if left_out else columns
     while len(shown) > 2 and _width(shown) > available:
         left_out += 1
         shown = _without(columns, left_out)
