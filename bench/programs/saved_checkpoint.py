@@ -16,10 +16,8 @@ from typing import Any
 import torch
 import torch.distributed
 
-from bench.inputs import scaled
 from bench.programs import common, slow_storage, training
-from bench.programs.snapshot_stall import TENSORS
-from bench.rows.train import SNAPSHOT_BYTES
+from bench.programs.snapshot_stall import large_state
 
 WARM_UP, CALLS = 2, 3
 
@@ -29,8 +27,7 @@ def train_fn(config: dict[str, Any]) -> None:
     library = config["library"]
     train = importlib.import_module(f"{library}.train")
     is_first = torch.distributed.get_rank() == 0
-    count = max(1, scaled(SNAPSHOT_BYTES) // TENSORS // 4)
-    state = {f"layer.{number}": torch.ones(count) for number in range(TENSORS if is_first else 0)}
+    state = large_state() if is_first else {}
     stalls, commits = [], []
     for call in range(WARM_UP + CALLS):
         torch.distributed.barrier()

@@ -26,6 +26,12 @@ WARM_UP, CALLS = 3, 7
 State = dict[str, torch.Tensor]
 
 
+def large_state() -> State:
+    """Return tensors of 500 MB together, multiplied by BENCH_SCALE."""
+    count = max(1, scaled(SNAPSHOT_BYTES) // TENSORS // 4)
+    return {f"layer.{number}": torch.ones(count) for number in range(TENSORS)}
+
+
 class Memcpy:
     """A plain copy of the same tensors."""
 
@@ -72,8 +78,7 @@ class AsyncCheckpoints:
 
 def train_fn(config: dict[str, Any]) -> None:
     torch.set_num_threads(1)
-    count = max(1, scaled(SNAPSHOT_BYTES) // TENSORS // 4)
-    state = {f"layer.{number}": torch.ones(count) for number in range(TENSORS)}
+    state = large_state()
     memcpy = Memcpy(state)
     is_torchrun = config["library"] == "torchrun"
     snapshots = AsyncCheckpoints(state) if is_torchrun else Snapshots(state)
