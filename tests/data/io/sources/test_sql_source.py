@@ -59,6 +59,36 @@ def test_a_database_without_the_hash_reads_in_one_task(database, read_all):
     assert read_all(source).num_rows == 1000
 
 
+def test_a_key_without_an_order_is_read_by_its_hash(database, read_all):
+    class NoMin:
+        """A cursor of a database such as PostgreSQL, which has no MIN of a UUID."""
+
+        def __init__(self, cursor):
+            self._cursor = cursor
+
+        def execute(self, query, *params):
+            if "MIN(" in query:
+                raise sqlite3.OperationalError("function min(uuid) does not exist")
+            return self._cursor.execute(query, *params)
+
+        def __getattr__(self, name):
+            return getattr(self._cursor, name)
+
+    class Connection:
+        def __init__(self):
+            self._connection = database()
+
+        def cursor(self):
+            return NoMin(self._connection.cursor())
+
+        def __getattr__(self, name):
+            return getattr(self._connection, name)
+
+    source = SQLDatasource("SELECT * FROM t", Connection, shard_hash_fn="CRC", shard_keys=["name"])
+    assert len(source.get_read_tasks(8)) == 8
+    assert read_all(source, 8).num_rows == 1000
+
+
 def test_a_key_of_integers_is_read_in_ranges(database, read_all):
     connection = database()
     connection.executemany("INSERT INTO t VALUES (?, ?)", [(None, "none"), (-5, "below")])

@@ -109,9 +109,13 @@ class SQLDatasource(Datasource):
         if len(self.shard_keys) != 1:
             return None
         (key,) = self.shard_keys
-        rows, least, most = self._fetch(
-            f"SELECT COUNT(*), MIN({key}), MAX({key}) FROM ({self.sql}) AS t"
-        )
+        try:
+            rows, least, most = self._fetch(
+                f"SELECT COUNT(*), MIN({key}), MAX({key}) FROM ({self.sql}) AS t"
+            )
+        except Exception as error:  # some databases have no MIN of a UUID or of a boolean
+            logger.info("No ranges of %s, since the database has no MIN of it (%s)", key, error)
+            return None
         if not all(isinstance(bound, int) for bound in (least, most)):
             return None
         shards = max(1, min(parallelism, -(-rows // _ROWS_PER_TASK), most - least + 1))
