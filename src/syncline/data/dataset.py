@@ -79,6 +79,7 @@ from syncline.data.options import (
     WriteOptions,
     further,
     keywords,
+    refuse_catalog,
     short_tracebacks,
     sink_arguments,
 )
@@ -870,8 +871,7 @@ class Dataset:
             ValueError: The target exists and `mode` is create or error; limits that exclude each
                 other.
         """
-        if catalog is not None:
-            raise ValueError("catalog is not supported: pass the directory of the table's files")
+        refuse_catalog(catalog, "the directory of the table's files")
         self._write_tables(
             ParquetDatasink,
             path,
@@ -1111,8 +1111,7 @@ class Dataset:
             ImportError: deltalake is not installed.
             ValueError: The rows do not fit the table, or it exists and `mode` is create.
         """
-        if catalog is not None:
-            raise ValueError("catalog=… is not offered: pass the path or URI of the table")
+        refuse_catalog(catalog, "the path or URI of the table")
         sink = DeltaDatasink(
             path,
             mode=mode,
@@ -1159,8 +1158,7 @@ class Dataset:
             ImportError: pyiceberg is not installed.
             ValueError: The table does not exist, or the rows do not fit it.
         """
-        if catalog is not None:
-            raise ValueError("catalog=… is not offered: pass catalog_kwargs")
+        refuse_catalog(catalog, "catalog_kwargs")
         sink = IcebergDatasink(
             table_identifier,
             catalog_kwargs=catalog_kwargs,

@@ -229,6 +229,17 @@ def further(options: Options, shared: Options) -> Arguments:
 # -- writers
 
 
+def refuse_catalog(catalog: object, instead: str) -> None:
+    """Raise ValueError for a catalog of Ray Data, which no function supports.
+
+    Args:
+        catalog: The argument.
+        instead: What the program passes in its place.
+    """
+    if catalog is not None:
+        raise ValueError(f"catalog=… is not offered: pass {instead}")
+
+
 class WriteOptions(TypedDict, total=False):
     """Options of every writer."""
 

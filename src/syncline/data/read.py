@@ -41,6 +41,7 @@ from syncline.data.options import (
     keywords,
     num_blocks_of,
     read_resources,
+    refuse_catalog,
     source_arguments,
 )
 from syncline.data.plan import checks
@@ -319,8 +320,7 @@ def read_parquet(
             "monotonically_increasing_id()), "
             "and add their files with include_paths=True"
         )
-    if catalog is not None:
-        raise ValueError("catalog=… is not offered: pass the paths of the table's files")
+    refuse_catalog(catalog, "the paths of the table's files")
     files = source_arguments(options)
     if skip_paths:
         files["partition_filter"] = _skipping(skip_paths, files)

@@ -23,7 +23,7 @@ from syncline.data.io.sources.iceberg import IcebergDatasource
 from syncline.data.io.sources.kafka import KafkaDatasource, Offsets
 from syncline.data.io.sources.mongo import MongoDatasource, Pipeline
 from syncline.data.io.sources.zarr import ChunkShapes, ZarrDatasource
-from syncline.data.options import READ, FileSystem, ReadOptions, further, keywords
+from syncline.data.options import READ, FileSystem, ReadOptions, further, keywords, refuse_catalog
 from syncline.data.plan.function_options import Arguments
 from syncline.data.read import read
 
@@ -66,7 +66,7 @@ def read_delta(
         ValueError: The version does not exist, or the table uses deletion vectors or column
             mapping.
     """
-    _refuse_catalog(catalog, "the path or URI of the table")
+    refuse_catalog(catalog, "the path or URI of the table")
     path = delta.one_path(path)
     table = delta.open_table(path, version, storage_options)
     empty = delta.schema_without_files(path, table)
@@ -115,7 +115,7 @@ def read_iceberg(
         UnknownColumnError: The table lacks a column; the text has the nearest name.
         ValueError: The table or snapshot does not exist; the text lists those that do.
     """
-    _refuse_catalog(catalog, "catalog_kwargs")
+    refuse_catalog(catalog, "catalog_kwargs")
     source = IcebergDatasource(
         table_identifier,
         row_filter=row_filter,
@@ -259,8 +259,3 @@ def read_zarr(
         overlap=overlap,
     )
     return read(source, options)
-
-
-def _refuse_catalog(catalog: object, instead: str) -> None:
-    if catalog is not None:
-        raise ValueError(f"catalog=… is not offered: pass {instead}")
