@@ -1314,7 +1314,7 @@ class Dataset:
 
         Raises:
             TypeError: `consumer_rate` is no number.
-            ValueError: `consumer_rate` is not above 0, or the dataset has no rows.
+            ValueError: `consumer_rate` or `duration_s` is not above 0, or the dataset has no rows.
         """
         rate = check_rate(consumer_rate)
         with self._query.execution(self._node) as execution:

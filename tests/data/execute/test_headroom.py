@@ -83,6 +83,11 @@ def test_a_dataset_without_rows_has_no_rate():
         measured(TimedExecution([0, 0], [1.0, 1.0]))
 
 
+def test_the_duration_is_above_0():
+    with pytest.raises(ValueError, match="duration_s=-1: pass the seconds to measure"):
+        measured(TimedExecution([1], [1.0]), duration_s=-1)
+
+
 @pytest.mark.parametrize("rate", [0, -1.0, float("nan"), float("inf")])
 def test_rates_are_above_zero(rate):
     with pytest.raises(ValueError, match="consumer_rate"):

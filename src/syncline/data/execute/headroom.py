@@ -72,8 +72,10 @@ def measure(
     """Take blocks for about `duration_s` seconds after the first one, and compare the rates.
 
     Raises:
-        ValueError: The dataset has no rows.
+        ValueError: The dataset has no rows, or `duration_s` is not above 0.
     """
+    if not duration_s > 0:
+        raise ValueError(f"duration_s={duration_s}: pass the seconds to measure, above 0.")
     began = clock()
     rows, first_rows, first_at, last_at = 0, 0, began, began
     for block in _until(execution, duration_s, clock):
