@@ -9,6 +9,7 @@ import pytest
 
 from syncline import runs
 from syncline.runs import json_values, run_list, run_storage, tailing
+from syncline.runs.experiments import Best, Experiment, Ledger
 from syncline.runs.metric_series import MAX_MEMBERS, MAX_NAME_LENGTH, MAX_NAMES, Series
 from syncline.runs.run import MAX_OBJECT_BYTES
 from syncline.runs.run_list import list_run_names, summarize_run
@@ -286,6 +287,51 @@ def test_a_directory_that_is_closed_hides_no_other_run(
         lambda self, name: (_ for _ in ()).throw(PermissionError(13, "Permission denied")),
     )
     assert run_list.summarize_run(open_directory(tmp_path / "closed")).state == "unreadable"
+
+
+EXPERIMENT = Experiment(
+    run="run",
+    group="g",
+    number=1,
+    command=("a",),
+    metric="loss",
+    mode="min",
+    started=1.0,
+    directory="/",
+    best=Best(run="b", value=2.0),
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[" * 100_000,
+        *(
+            json.dumps({**EXPERIMENT.as_json(), **changed})
+            for changed in (
+                {"error": 5},
+                {"metrics": 5},
+                {"value": "abc"},
+                {"started": "abc"},
+                {"best": {"run": "b", "value": []}},
+            )
+        ),
+    ],
+)
+def test_a_damaged_experiment_is_none(tmp_path: Path, text: str) -> None:
+    directory = made(tmp_path / "run")
+    (directory / "experiment.json").write_text(json.dumps(EXPERIMENT.as_json()))
+    assert runs.open(directory).summary.experiment == EXPERIMENT.as_json()
+    (directory / "experiment.json").write_text(text)
+    assert summarize_run(open_directory(str(directory))).experiment is None
+    assert runs.open(directory).summary.experiment is None
+    assert Ledger(str(tmp_path)).all() == []
+
+
+def test_an_experiment_that_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(made(tmp_path / "run") / "experiment.json")
+    assert runs.open(tmp_path / "run").summary.experiment is None
 
 
 # -- series

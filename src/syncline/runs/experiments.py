@@ -8,16 +8,15 @@ its run no longer runs, an experiment without a verdict was killed. Covered: loc
 from __future__ import annotations
 
 import fcntl
-import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, field
 from enum import Enum
-from typing import Any, Literal
+from typing import Literal
 
 from syncline.records import dataclass
-from syncline.runs.json_values import JsonObject, encode
+from syncline.runs.json_values import JsonObject, encode, parse_json
 from syncline.runs.record_files import LocalFiles
 
 EXPERIMENT_FILE = "experiment.json"
@@ -131,6 +130,17 @@ class Experiment:
         return mine == others
 
 
+_NUMBER = (int, float)
+_KINDS: Mapping[str, type | tuple[type, ...]] = {
+    "run": str,
+    "started": _NUMBER,
+    "value": (*_NUMBER, type(None)),
+    "metrics": dict,
+    "error": str,
+}
+"""Types of the fields with which readers compute."""
+
+
 def from_json(found: JsonObject) -> Experiment:
     """Return an experiment from its fields.
 
@@ -138,9 +148,12 @@ def from_json(found: JsonObject) -> Experiment:
         ValueError, TypeError, KeyError: They are not those of an experiment.
     """
     known = {name: found[name] for name in Experiment.__dataclass_fields__ if name in found}
+    for name, kinds in _KINDS.items():
+        if name in known and not isinstance(known[name], kinds):
+            raise TypeError(f"{name}={known[name]!r:.80} is not that of an experiment")
     best, verdict, revert = known.get("best"), known.get("verdict"), known.get("revert")
     known["command"] = tuple(known["command"])
-    known["best"] = None if best is None else Best(**best)
+    known["best"] = None if best is None else Best(**{**best, "value": float(best["value"])})
     known["verdict"] = None if verdict is None else Verdict(verdict)
     known["revert"] = None if revert is None else Revert(revert)
     return Experiment(**known)
@@ -208,7 +221,16 @@ def best_of(experiments: list[Experiment]) -> Best | None:
 def read_experiment(directory: str) -> Experiment | None:
     """Return the experiment of a run; None if the run is none, or its file is damaged."""
     try:
-        data: Any = LocalFiles(directory).read(EXPERIMENT_FILE)
-        return None if data is None else from_json(json.loads(data))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return experiment_of(LocalFiles(directory).read(EXPERIMENT_FILE))
+    except OSError:
+        return None
+
+
+def experiment_of(data: bytes | None) -> Experiment | None:
+    """Return the experiment in the content of its file; None if there is no file, or it is empty or
+    damaged.
+    """
+    try:
+        return from_json(parse_json(data)) if data else None
+    except (ValueError, TypeError, KeyError, AttributeError):
         return None

@@ -19,7 +19,7 @@ from syncline.runs import json_values
 from syncline.runs.annotations import read_annotations
 from syncline.runs.causes import cause_line, stall_text
 from syncline.runs.environment import is_process_alive
-from syncline.runs.experiments import read_experiment
+from syncline.runs.experiments import EXPERIMENT_FILE, experiment_of
 from syncline.runs.json_values import JsonObject, Record, finite
 from syncline.runs.record_files import sealed_name
 from syncline.runs.run_directory import (
@@ -50,6 +50,7 @@ have a few megabytes.
 """
 _NAME_CHARACTERS = 300
 _ERROR_CHARACTERS = 100_000
+_EXPERIMENT_BYTES = 4 * 1024**2
 _MAX_METRICS = 1_000
 _MAX_PARAMETERS = 200
 _MAX_PARAMETER_DEPTH = 4
@@ -294,7 +295,10 @@ def summary_of(
 def _experiment(run: StorageDirectory) -> JsonObject | None:
     if run.local_path is None:
         return None
-    found = read_experiment(run.local_path)
+    try:
+        found = experiment_of(run.read_range(EXPERIMENT_FILE, 0, _EXPERIMENT_BYTES))
+    except OSError:
+        return None
     if found is None or len(found.error) > _ERROR_CHARACTERS:
         return None
     return {**found.as_json(), "metrics": _bounded_metrics(found.metrics)}
