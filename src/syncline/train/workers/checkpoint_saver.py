@@ -14,12 +14,12 @@ from __future__ import annotations
 import os
 import queue
 import shutil
-import tempfile
 import weakref
 from dataclasses import replace
 from pathlib import Path
 
 from syncline.core import api
+from syncline.core.engine import current_engine
 from syncline.core.placement import NodeAffinitySchedulingStrategy
 from syncline.core.remote import remote
 from syncline.storage.filesystem import TEMPORARY_PREFIX, list_directory
@@ -74,7 +74,8 @@ class CheckpointSaver:
             return save_now(state, file_name)
         storage, token = self._spec.storage, f"{self._spec.token}-{self._spec.worker.rank:05d}"
         name = f"{TEMPORARY_PREFIX}save-{token}-{self._count}"
-        parent = storage.experiment_fs_path if storage.local else tempfile.gettempdir()
+        # Leftovers of killed processes are removed there.
+        parent = storage.experiment_fs_path if storage.local else current_engine().session_directory
         path = os.path.join(parent, name)
 
         def write(upload: CheckpointUpload) -> CheckpointPart:
