@@ -7,6 +7,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
+
+import pytest
 
 from syncline.runs.verdicts import Cause
 from syncline.testing.training_faults import FaultInjector, FaultPlan, TrainingFault
@@ -30,6 +33,22 @@ def test_a_plan_survives_as_plain_values() -> None:
     for fault in (*TrainingFault, None):
         plan = FaultPlan(fault=fault, rank=3)
         assert FaultPlan.from_json(plan.to_json()) == plan
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "text"),
+    [
+        ({"fault": "compute"}, TypeError, "'compute'.* SLOW_COMPUTE"),
+        ({"fault": None, "rank": -1}, ValueError, "rank=-1"),
+        ({"fault": None, "first_step": -1}, ValueError, "first_step=-1"),
+        ({"fault": None, "seconds": -0.1}, ValueError, "seconds=-0.1"),
+    ],
+)
+def test_a_plan_that_would_inject_nothing_is_an_error(
+    wrong: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        FaultPlan(**wrong)
 
 
 def test_a_delay_begins_at_its_step_and_stays_on_its_rank() -> None:

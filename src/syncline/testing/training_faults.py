@@ -68,6 +68,18 @@ class FaultPlan:
     seconds: float = 0.1
     """Seconds that a slow rank loses in each step."""
 
+    def __post_init__(self) -> None:
+        if self.fault is not None and not isinstance(self.fault, TrainingFault):
+            raise TypeError(
+                f"`FaultPlan(fault={self.fault!r})` would inject nothing: pass None or a "
+                f"`TrainingFault`, one of {', '.join(fault.name for fault in TrainingFault)}."
+            )
+        for name in ("rank", "first_step", "seconds"):
+            if getattr(self, name) < 0:
+                raise ValueError(
+                    f"`FaultPlan({name}={getattr(self, name)!r})` is never reached: pass 0 or more."
+                )
+
     def to_json(self) -> dict[str, object]:
         """Return plain values for `from_json`."""
         return {**vars(self), "fault": None if self.fault is None else str(self.fault)}

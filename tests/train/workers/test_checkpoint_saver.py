@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +17,12 @@ from syncline.train.snapshots import directory as directories
 from syncline.train.snapshots.config import SnapshotSpec
 from syncline.train.snapshots.rank_snapshots import RankSnapshots
 from syncline.train.workers import checkpoint_saver
-from syncline.train.workers.checkpoint_saver import BUFFERS, CheckpointSaver
+from syncline.train.workers.checkpoint_saver import (
+    BUFFERS,
+    OWNER_POLL_S,
+    CheckpointSaver,
+    ending_with,
+)
 from syncline.train.workers.messages import CheckpointPart
 from syncline.train.workers.uploads import SavedCheckpoint
 
@@ -97,3 +104,60 @@ def test_a_second_report_of_a_checkpoint_is_an_error(saver: CheckpointSaver) -> 
     report(saver, checkpoint)
     with pytest.raises(ValueError, match="was reported before"):
         report(saver, checkpoint)
+
+
+WRITER = """
+import sys, time
+from syncline.train.workers.checkpoint_saver import ending_with
+with ending_with(int(sys.argv[1])):
+    print("writes", flush=True)
+    if sys.argv[2] == "long":
+        time.sleep(600)
+print("done", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def worker() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def writer(worker: subprocess.Popen[bytes], kind: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(worker.pid), kind],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_the_process_that_writes_a_checkpoint_dies_with_the_worker(
+    worker: subprocess.Popen[bytes],
+) -> None:
+    with writer(worker, "long") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "writes\n"
+        worker.kill()
+        worker.wait()
+        assert process.wait(30) == 1
+    with pytest.raises(RuntimeError, match=f"process {worker.pid} died"), ending_with(worker.pid):
+        pass
+
+
+def test_the_process_outlives_the_worker_once_the_checkpoint_is_written(
+    worker: subprocess.Popen[bytes],
+) -> None:
+    with writer(worker, "short") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "writes\n"
+        assert process.stdout.readline() == "done\n"
+        worker.kill()
+        worker.wait()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(10 * OWNER_POLL_S)
+        process.communicate("")
+        assert process.returncode == 0

@@ -14,7 +14,10 @@ from __future__ import annotations
 import os
 import queue
 import shutil
+import threading
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,6 +39,8 @@ BUFFERS = 2
 """States of a rank in shared memory: one is written while the next one is copied."""
 ATTEMPTS = 3
 """Processes that may try to write a checkpoint, if they are killed."""
+OWNER_POLL_S = 0.05
+"""Interval at which a process that writes a checkpoint looks whether the worker is alive."""
 
 
 class CheckpointSaver:
@@ -125,22 +130,61 @@ class CheckpointSaver:
         task = remote(write_checkpoint).options(
             num_cpus=0, max_retries=ATTEMPTS - 1, scheduling_strategy=here
         )
-        part: CheckpointPart = api.get(task.remote(str(slot.path), path, plain))
+        part: CheckpointPart = api.get(task.remote(str(slot.path), path, plain, os.getpid()))
         return part
 
 
-def write_checkpoint(slot_path: str, path: str, upload: CheckpointUpload) -> CheckpointPart:
+def write_checkpoint(
+    slot_path: str, path: str, upload: CheckpointUpload, worker_pid: int
+) -> CheckpointPart:
     """Write a state in shared memory to `path`, and bring its directory to the storage. Runs in a
-    process of its own.
+    process of its own, as long as the worker lives.
     """
     from syncline.train.snapshots import torch_files  # loads torch
 
     directory = os.path.dirname(path)
-    shutil.rmtree(directory, ignore_errors=True)  # of a process that was killed
-    os.makedirs(directory)
+    with ending_with(worker_pid):
+        shutil.rmtree(directory, ignore_errors=True)  # of a process that was killed
+        os.makedirs(directory)
+        try:
+            torch_files.write(SavedState(SnapshotSlot(Path(slot_path))).view(), path)
+            listing = list_directory(upload.checkpoint.filesystem, directory)
+            return replace(upload, files=listing).run(owns_source=True)
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def ending_with(pid: int) -> Iterator[None]:
+    """Kill this process as soon as another process of this node is dead.
+
+    The next attempt deletes unfinished checkpoints. If the process of a dead worker went on, it
+    would bring parts of them back.
+
+    Raises:
+        RuntimeError: The other process is dead already.
+    """
+    if not _is_alive(pid):
+        raise RuntimeError(f"Worker process {pid} died before its checkpoint was written.")
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(OWNER_POLL_S):
+            if not _is_alive(pid):
+                os._exit(1)
+
+    threading.Thread(target=watch, name="syncline-save-watch", daemon=True).start()
     try:
-        torch_files.write(SavedState(SnapshotSlot(Path(slot_path))).view(), path)
-        listing = list_directory(upload.checkpoint.filesystem, directory)
-        return replace(upload, files=listing).run(owns_source=True)
+        yield
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        done.set()
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # of another user
+        pass
+    return True
