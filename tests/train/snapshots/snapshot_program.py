@@ -6,7 +6,7 @@ Two workers train a small network with dropout, AdamW and a schedule, in a rando
 checkpoints. In the end `outcome.json` has a digest of the weights and, by epoch, the samples that
 the weights have seen. `pid-RANK`, `pid-driver` and `steps-RANK`, to which each executed step is
 appended, say where the run is. A file `die-RANK` with a number, or "end", kills the rank after that
-step or after the last one.
+step or after the last one. While a file `limit` exists, no rank begins a step after its number.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +95,7 @@ def train_worker(config: dict[str, Any]) -> None:
             if mode == "manual":
                 train.snapshot(state)
             die(folder / f"die-{rank}", progress["step"])
+            wait(folder / "limit", progress["step"])
         progress["epoch"] += 1
     die(folder / f"die-{rank}", "end")
     weights = b"".join(value.numpy().tobytes() for value in model.state_dict().values())
@@ -104,6 +107,12 @@ def die(order: Path, step: object) -> None:
     if order.exists() and order.read_text() == str(step):
         order.unlink()
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def wait(limit: Path, step: int) -> None:
+    with suppress(FileNotFoundError):
+        while step >= int(limit.read_text()):
+            time.sleep(0.001)
 
 
 def main() -> None:
