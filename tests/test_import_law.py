@@ -32,13 +32,14 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "core": frozenset(),
     "storage": frozenset(),
     "runs": frozenset({"storage"}),
+    "diagnosis": frozenset({"runs"}),
     "data": frozenset({"core", "runs", "storage"}),
-    "train": frozenset({"core", "data", "runs", "storage"}),
+    "train": frozenset({"core", "data", "diagnosis", "runs", "storage"}),
     "tune": frozenset({"core", "data", "train", "runs", "storage"}),
     "serve": frozenset({"core", "runs", "storage"}),
     "rl": frozenset({"core", "data", "train", "tune", "runs", "storage"}),
     "rllib": frozenset({"rl"}),
-    "launcher": frozenset({"core", "train", "runs", "storage"}),
+    "launcher": frozenset({"core", "diagnosis", "train", "runs", "storage"}),
     # Ray's remaining module paths. The table names modules of other packages, which load on use.
     "ray_paths": frozenset({"core"}),
     # Names that older programs import: they look at the packages from outside.

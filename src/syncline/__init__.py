@@ -8,7 +8,8 @@ lets programs that import `ray` use syncline, and `ray_paths` has the rest of Ra
 such as `syncline.cloudpickle` and `syncline._private.services`. Every package may use `settings`
 (environment variables), `faults` (fault points for tests), `optional` (imports of optional
 libraries), `records` (dataclasses), `suggestions` (for misspelled names), `system` (calls of the
-operating system) and `storage` (files and retries).
+operating system) and `storage` (files and retries). `diagnosis` finds the rank that delays or stops
+a training.
 
 Files: `rl`, `rllib`, `launcher`.
 """

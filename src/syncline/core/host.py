@@ -155,6 +155,14 @@ def kill_group(pid: int) -> None:
         pass
 
 
+def is_stopped(pid: int) -> bool:
+    """Return True if a process of this machine was stopped by a signal, such as SIGSTOP."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_STOPPED
+    except psutil.Error:
+        return False
+
+
 class InterfaceAddress(Protocol):
     """One address of an interface, as `psutil.net_if_addrs()` returns it."""
 

@@ -66,6 +66,13 @@ class Verdict:
         }
 
     @property
+    def may_pass(self) -> bool:
+        """True if a rank is away from a call for a while, as to evaluate or to save: no reason to
+        warn yet.
+        """
+        return self.cause is Cause.MISSING_COLLECTIVE and self.seconds > 0
+
+    @property
     def title(self) -> str:
         """Such as "rank 2: garbage collection"."""
         return f"{ranks_text(self.ranks)}: {self.cause}"

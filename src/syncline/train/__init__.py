@@ -7,8 +7,7 @@ Files and subpackages, in the order in which a run uses them:
 - `trainer` (also `data_parallel_trainer`, Ray's module name): check of all arguments, and `fit`;
   `local_mode`: training in the program's own process.
 - `controller`: state machine and driver of a run, record of the run, retention of checkpoints.
-- `workers`: worker group, and sessions of the workers; `diagnosis`: the rank that delays or stops
-  the others, and why.
+- `workers`: worker group, and sessions of the workers.
 - `backend`: setup of a framework around a training function, implemented by `torch_backend` and in
   one subpackage per framework: `torch`, `lightning`, `huggingface`, `tensorflow`, `jax`, `xgboost`,
   `lightgbm`. `boosting`: shared code of the last two.

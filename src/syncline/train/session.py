@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
+from syncline.diagnosis.collective_calls import CollectiveCall
 from syncline.suggestions import did_you_mean
 from syncline.train import media
 from syncline.train.checkpoint import (
@@ -22,7 +23,6 @@ from syncline.train.checkpoint import (
     ReportedCheckpoint,
 )
 from syncline.train.config import ValidationTaskConfig
-from syncline.train.diagnosis.collective_calls import CollectiveCall
 from syncline.train.errors import PreemptionInfo
 from syncline.train.media import MediaStore
 from syncline.train.metric_values import Metrics

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any, cast
 
+from syncline.diagnosis.collective_calls import CollectiveCall
+from syncline.diagnosis.observation import RankObserved
+from syncline.diagnosis.thread_states import ThreadTimes
 from syncline.runs.verdicts import EVENT, OVER, Cause, Verdict
 from syncline.train.backend import Worker
 from syncline.train.controller.diagnosis import Diagnosis
 from syncline.train.controller.run_recorder import RunRecorder
-from syncline.train.diagnosis.collective_calls import CollectiveCall
-from syncline.train.diagnosis.thread_states import ThreadTimes
-from syncline.train.workers.messages import RankObserved
 
 
 class Recorder:

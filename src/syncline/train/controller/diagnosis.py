@@ -12,32 +12,23 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from syncline.core.host import is_stopped
 from syncline.core.lifecycle import ensure_engine
-from syncline.optional import deferred
+from syncline.diagnosis.observation import RankObserved
+from syncline.diagnosis.rank_health import RankHealth
 from syncline.runs.outliers import ranks_text
 from syncline.runs.verdicts import DIFFERENCES, EVENT, OVER, Cause, Verdict
 from syncline.train.backend import Worker
 from syncline.train.controller.attempt import WorkerFailure
 from syncline.train.controller.clock_offsets import clock_offsets
 from syncline.train.controller.run_recorder import RunRecorder
-from syncline.train.diagnosis.collective_calls import CollectiveCall
-from syncline.train.diagnosis.rank_health import RankHealth
 from syncline.train.metric_values import Metrics
-from syncline.train.workers.messages import RankObserved
-
-if TYPE_CHECKING:
-    import psutil
-else:
-    psutil = deferred("psutil")
 
 logger = logging.getLogger("syncline")
 
 CHECK_S = 2.0
 """Interval of checks for operations that do not end."""
-SHOWN_CALLS = 5
-"""Collective calls of each rank that `to_json` returns."""
 
 
 class Diagnosis:
@@ -92,20 +83,8 @@ class Diagnosis:
         return self._health.table.get(rank)
 
     def to_json(self) -> dict[str, object]:
-        """Return the state for a person who looks at the run. For any thread.
-
-        `{"verdict": event or None, "calls": {"0": ["all_reduce [2] Float, call 7 (pending)", …]},
-        "waited_for": {"0": 0.02}}`
-        """
-        current = self.current
-        return {
-            "verdict": None if current is None else current.to_json(),
-            "calls": {
-                str(rank): [_described(call) for call in calls[-SHOWN_CALLS:]]
-                for rank, calls in self._health.calls.items()
-            },
-            "waited_for": {str(rank): share for rank, share in dict(self._health.table).items()},
-        }
+        """Return the state for a person who looks at the run; see `RankHealth.to_json`."""
+        return self._health.to_json()
 
     def observed(self, rank: int, message: RankObserved) -> None:
         """Add an observation of a rank."""
@@ -173,9 +152,7 @@ class Diagnosis:
             return
         self._record(verdict)
         self._on_verdict(verdict)
-        # A rank may be away for a while, to evaluate or to save: the hang watch warns later.
-        is_away = verdict.cause is Cause.MISSING_COLLECTIVE and verdict.seconds > 0
-        logger.log(logging.INFO if is_away else logging.WARNING, "%s", verdict.text)
+        logger.log(logging.INFO if verdict.may_pass else logging.WARNING, "%s", verdict.text)
 
     def _record(self, verdict: Verdict) -> None:
         self._recorder.event(EVENT, **verdict.to_json())
@@ -184,19 +161,7 @@ class Diagnosis:
         """Return those of the ranks whose processes are on this machine and stopped."""
         if not ranks or ensure_engine().address != "local":
             return set()
-        return {rank for rank in ranks if _is_stopped(self._workers[rank].pid)}
-
-
-def _is_stopped(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_STOPPED
-    except psutil.Error:
-        return False
-
-
-def _described(call: CollectiveCall) -> str:
-    pending = " (pending)" if call.is_pending else ""
-    return f"{call.text}, call {call.number} of group {call.group}{pending}"
+        return {rank for rank in ranks if is_stopped(self._workers[rank].pid)}
 
 
 def _names_not_finite(metrics: Sequence[Metrics | None]) -> set[str]:

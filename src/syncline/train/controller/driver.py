@@ -20,6 +20,7 @@ from syncline.core.context import get_runtime_context
 from syncline.core.error_frames import unpack_error
 from syncline.core.lifecycle import ensure_engine
 from syncline.core.state_machine import Dispatcher, Timers, on
+from syncline.diagnosis.observation import RankObserved
 from syncline.exceptions import RayError
 from syncline.runs.verdicts import Verdict
 from syncline.train.config import FailureConfig, ScalingConfig
@@ -48,7 +49,6 @@ from syncline.train.workers.messages import (
     Committed,
     Consumed,
     Failed,
-    RankObserved,
     StreamItem,
     UsageReported,
     WorkerMessage,

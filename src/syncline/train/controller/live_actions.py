@@ -71,7 +71,7 @@ class LiveActions:
 
         - "workers": `[{"rank", "pid", "hostname", …}]`
         - "stacks", `{"ranks": [0, …] or None}`: `{"0": "  File …"}`
-        - "diagnosis": see `Diagnosis.to_json`
+        - "diagnosis": see `RankHealth.to_json`
         - "profile", `{"rank", "kind", "seconds", "steps"}`: `{"file": path in the run directory}`,
           after the profile was taken
         - "stop": `{}`; the run ends after the answer as Ctrl-C ends it

@@ -3,7 +3,6 @@
 Files in the order in which data flows through them:
     trainer.py            `TorchTrainer`; its configuration and backend are in ../torch_backend.py
     process_group.py      the worker's side of the process group: rendezvous, joining, leaving
-    flight_recorder.py    recent collective calls of this process
     random_generators.py  `enable_reproducibility`, isolated draws, seeds of batches
     device.py             `get_device(s)`, and moving batches to devices
     amp.py                mixed precision: `accelerate`, `prepare_optimizer`, `backward`

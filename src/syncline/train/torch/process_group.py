@@ -26,9 +26,9 @@ from torch.distributed.distributed_c10d import Store
 from syncline import settings
 from syncline.core import thread_limits
 from syncline.core.host import interface_of
+from syncline.diagnosis import torch_flight_recorder
 from syncline.train.backend import LOOPBACK, GroupPlan, choose_backend, leave_within
 from syncline.train.session import TrainSession, get_session
-from syncline.train.torch import flight_recorder
 from syncline.train.torch.device import get_device
 
 LEAVE_LIMIT_S = 10.0
@@ -89,7 +89,7 @@ def join(plan: GroupPlan) -> None:
     limit_threads(session.local_world_size)
     use_assigned_device()
     enter_group(session, plan)
-    session.follow_calls(flight_recorder.recent_calls)
+    session.follow_calls(torch_flight_recorder.recent_calls)
 
 
 def rank_environment(session: TrainSession, plan: GroupPlan) -> dict[str, str]:
@@ -129,7 +129,7 @@ def default_environment(plan: GroupPlan, interface: str | None = None) -> dict[s
         plan: Plan of the group.
         interface: Network interface with this node's address, if there is one.
     """
-    environment = flight_recorder.environment(plan.backend)
+    environment = torch_flight_recorder.environment(plan.backend)
     if "nccl" in plan.backend:
         # If a collective operation fails or times out, raise an error instead of hanging in a
         # kernel.

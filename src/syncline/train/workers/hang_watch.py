@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from itertools import dropwhile
 from types import FrameType
 
-from syncline.train.diagnosis.thread_states import ThreadFiles, ThreadMeter
+from syncline.diagnosis.observation import WINDOW_S
+from syncline.diagnosis.thread_states import ThreadFiles, ThreadMeter, frames_of
 from syncline.train.workers.messages import Stalled
 from syncline.train.workers.worker_session import WorkerSession
 
@@ -28,10 +29,6 @@ REPORT_INTERVAL_S = 5.0
 """Interval of reports about step times and resource usage."""
 FIRST_REPORT_S = 1.0
 """Time of the first of these reports; early, as the start of a run is often watched."""
-WINDOW_S = 2.0
-"""Interval of observations. They are made at multiples of it since the epoch, so that those of all
-ranks show the same collective operations.
-"""
 NOTICE_S = 30.0
 """Seconds after which a rank counts as stalled in lists."""
 WARN_S = 60.0
@@ -184,20 +181,6 @@ class HangWatch:
         self.meter.add(frames, files.state(), seconds, files.scheduled(), in_barrier=in_barrier)
         in_collective = in_barrier or is_in_collective(frames)
         return ThreadSample(_cpu_s(thread, now), in_collective, in_barrier)
-
-
-def frames_of(thread: int) -> list[FrameType]:
-    """Return the frames of a running thread, innermost first; empty if it is not running.
-
-    The thread may go on meanwhile. CPython 3.11 then sometimes returns another object as a frame's
-    caller; such a stack is cut there.
-    """
-    frames = []
-    frame = sys._current_frames().get(thread)
-    while isinstance(frame, FrameType):
-        frames.append(frame)
-        frame = frame.f_back
-    return frames
 
 
 def is_in_collective(frames: Iterable[FrameType]) -> bool:

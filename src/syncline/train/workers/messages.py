@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from syncline.diagnosis.observation import RankObserved
 from syncline.train.checkpoint import Checkpoint, ReportedCheckpoint
 from syncline.train.config import ValidationTaskConfig
-from syncline.train.diagnosis.collective_calls import CollectiveCall
-from syncline.train.diagnosis.thread_states import ThreadTimes
 from syncline.train.errors import PreemptionInfo
 from syncline.train.metric_values import Metrics
 
@@ -158,20 +157,6 @@ class UsageReported:
     times: StepTimes
     usage: Mapping[str, object]
     """Sample of `runs.usage.Sampler`."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RankObserved:
-    """State of this rank, for the diagnosis."""
-
-    window: int
-    """Number of the window that ends; windows of the same number end at the same time."""
-    times: ThreadTimes
-    """Since the training function began."""
-    line: str
-    """The program's most frequent line in the window; empty if there is none."""
-    calls: tuple[CollectiveCall, ...] | None
-    """Recent collective calls; None if they were not read."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,9 +23,10 @@ from syncline.core.error_frames import pack_error
 from syncline.core.lifecycle import ensure_engine
 from syncline.core.termination import on_terminate
 from syncline.core.tracebacks import user_traceback
+from syncline.diagnosis.observation import RankObserved
+from syncline.diagnosis.thread_states import ThreadMeter
 from syncline.runs.rank_log import capture_output, flush_output
 from syncline.runs.usage import Sampler
-from syncline.train.diagnosis.thread_states import ThreadMeter
 from syncline.train.session import set_session
 from syncline.train.workers.hang_watch import HangWatch, thread_stack
 from syncline.train.workers.messages import (
@@ -34,7 +35,6 @@ from syncline.train.workers.messages import (
     Debugging,
     Failed,
     Finished,
-    RankObserved,
     StreamItem,
     UsageReported,
 )

@@ -15,6 +15,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import cloudpickle
 
 from syncline import faults, settings
+from syncline.diagnosis.call_log import CallLog
+from syncline.diagnosis.collective_calls import CollectiveCall
 from syncline.train import metric_values
 from syncline.train.checkpoint import (
     Checkpoint,
@@ -22,8 +24,6 @@ from syncline.train.checkpoint import (
     CheckpointUploadMode,
     ReportedCheckpoint,
 )
-from syncline.train.diagnosis.call_log import CallLog
-from syncline.train.diagnosis.collective_calls import CollectiveCall
 from syncline.train.errors import PreemptionInfo
 from syncline.train.resume_state import Readers
 from syncline.train.session import ReportCall, TrainSession, unknown_dataset

@@ -9,22 +9,40 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch._C import _distributed_c10d
 
-from syncline.train.diagnosis.collective_calls import CollectiveCall
+from syncline import settings
+from syncline.diagnosis.collective_calls import CollectiveCall
 
 SIZE = "TORCH_FR_BUFFER_SIZE"
 """Variable with the number of entries."""
 ENTRIES = 128
 """Number of entries where torch's default is none. Reading them takes about a millisecond."""
 
+_NVIDIA = "/dev/nvidiactl"
+
 
 def environment(backend: str) -> dict[str, str]:
     """Return the variable that turns the recorder on; empty where torch does so itself."""
     return {} if "nccl" in backend else {SIZE: str(ENTRIES)}
+
+
+def turn_on() -> None:
+    """Turn the recorder of this process on, whose environment stays as it is.
+
+    Call it before anything uses the recorder. It does nothing if the variable is set, which decides
+    then, or on a machine with NVIDIA GPUs, where torch records the calls of NCCL.
+    """
+    dump = getattr(_distributed_c10d, "_dump_fr_trace_json", None)
+    if dump is None or settings.environment(SIZE) is not None or os.path.exists(_NVIDIA):
+        return
+    os.environ[SIZE] = str(ENTRIES)
+    dump(False, False)  # reads the variable the first time
+    del os.environ[SIZE]
 
 
 def recent_calls() -> list[CollectiveCall]:

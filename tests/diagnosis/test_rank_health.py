@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from syncline.diagnosis.collective_calls import CollectiveCall
+from syncline.diagnosis.observation import RankObserved
+from syncline.diagnosis.rank_health import RankHealth
+from syncline.diagnosis.thread_states import ThreadTimes
 from syncline.runs.verdicts import Cause, Verdict
-from syncline.train.diagnosis.collective_calls import CollectiveCall
-from syncline.train.diagnosis.rank_health import RankHealth
-from syncline.train.diagnosis.thread_states import ThreadTimes
-from syncline.train.workers.messages import RankObserved
 
 RANKS = 4
 
@@ -81,6 +81,18 @@ def test_on_a_busy_machine_a_rank_that_computes_more_is_not_short_of_a_core() ->
     for number in range(4):
         found += ranks.window(number, {2: 0.1}, busy)
     assert [each.cause for each in found] == [Cause.COMPUTE]
+
+
+def test_on_an_overloaded_machine_a_rank_that_waits_a_little_longer_for_a_core_is_no_verdict() -> (
+    None
+):
+    ranks = Ranks()
+    busy = {rank: {"running_s": 0.1, "cpu_s": 0.1, "contention_s": 0.2} for rank in range(RANKS)}
+    busy[2] = {"running_s": 0.1, "cpu_s": 0.1, "contention_s": 0.5}
+    assert [each for n in range(4) for each in ranks.window(n, {2: 0.1}, busy)] == []
+    busy[2] = {"running_s": 0.1, "cpu_s": 0.1, "contention_s": 0.7}
+    found = [each for n in range(4, 8) for each in ranks.window(n, {2: 0.1}, busy)]
+    assert [each.cause for each in found] == [Cause.CPU_CONTENTION]
 
 
 def test_the_text_names_the_line_and_the_share() -> None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
@@ -34,6 +35,10 @@ _LOADERS = (
     "syncline.train.torch.prepared_loader",
 )
 _MOST_LINES = 64
+DISK_SHARE = 0.15
+"""Share of the samples of a line in uninterruptible sleep, from which on all of its time counts as
+time of the disk: a read also copies, and waits for a core after each block, if cores are busy.
+"""
 
 
 class Scheduled(NamedTuple):
@@ -43,6 +48,21 @@ class Scheduled(NamedTuple):
     """On a core."""
     delay_s: float = 0.0
     """Runnable, but without a core."""
+
+
+@dataclass(slots=True)
+class _Line:
+    """Samples of one line of the program since the last observation."""
+
+    samples: int = 0
+    running_s: float = 0.0
+    disk_s: float = 0.0
+
+    @property
+    def read_s(self) -> float:
+        """Seconds of `running_s` that belong to reads."""
+        shown_s = self.running_s + self.disk_s
+        return self.running_s if 0 < DISK_SHARE * shown_s <= self.disk_s else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +80,7 @@ class ThreadTimes:
     data_s: float = 0.0
     """In data loaders."""
     disk_s: float = 0.0
-    """In uninterruptible sleep, as a rule for a disk."""
+    """In uninterruptible sleep, as a rule for a disk, and running in the same lines."""
     sleeping_s: float = 0.0
     """Asleep outside of collective operations and data loaders."""
     communication_s: float = 0.0
@@ -107,11 +127,13 @@ class ThreadMeter:
 
     def __init__(self, *, has_gpu: bool = False) -> None:
         self.collections = CollectionMeter()
-        self._has_gpu = has_gpu
+        self.has_gpu = has_gpu
+        """See the constructor; may change."""
         self._sampled: dict[str, float] = defaultdict(float)
         self._first: Scheduled | None = None
         self._scheduled = Scheduled()
-        self._lines: Counter[str] = Counter()
+        self._lines: dict[str, _Line] = defaultdict(_Line)
+        self._read_s = 0.0  # running, but for a disk, until the last observation
 
     def add(
         self,
@@ -136,14 +158,23 @@ class ThreadMeter:
         self._first = self._first or scheduled
         self._scheduled = scheduled
         if place in ("running", "sleeping", "disk"):
-            if len(self._lines) >= _MOST_LINES:
-                self._lines = Counter(dict(self._lines.most_common(_MOST_LINES // 2)))
-            self._lines[_line(frames)] += 1
+            self._add_line(_line(frames), place, seconds)
+
+    def _add_line(self, name: str, place: str, seconds: float) -> None:
+        if len(self._lines) >= _MOST_LINES and name not in self._lines:
+            usual = sorted(self._lines.items(), key=lambda item: -item[1].samples)
+            self._lines = defaultdict(_Line, usual[: _MOST_LINES // 2])
+        line = self._lines[name]
+        line.samples += 1
+        if place == "running":
+            line.running_s += seconds
+        elif place == "disk":
+            line.disk_s += seconds
 
     def _place(self, frames: Sequence[FrameType], state: State) -> str:
         if state == "disk":
             return "disk"
-        if is_waiting_for_ranks(frames, state, has_gpu=self._has_gpu):
+        if is_waiting_for_ranks(frames, state, has_gpu=self.has_gpu):
             return "communication"
         if any(_module(each).startswith(_LOADERS) for each in frames):
             return "data"
@@ -157,21 +188,23 @@ class ThreadMeter:
     def times(self) -> ThreadTimes:
         """Return the times so far."""
         sampled, first = dict(self._sampled), self._first or self._scheduled
+        read_s = self._read_s + sum(line.read_s for line in self._lines.values())
         return ThreadTimes(
             cpu_s=self._scheduled.cpu_s - first.cpu_s,
-            running_s=sampled.get("running", 0.0),
+            running_s=sampled.get("running", 0.0) - read_s,
             contention_s=self._scheduled.delay_s - first.delay_s,
             collection_s=self.collections.seconds,
             data_s=sampled.get("data", 0.0),
-            disk_s=sampled.get("disk", 0.0),
+            disk_s=sampled.get("disk", 0.0) + read_s,
             sleeping_s=sampled.get("sleeping", 0.0),
             communication_s=sampled.get("communication", 0.0) + sampled.get("barrier", 0.0),
         )
 
     def take_line(self) -> str:
         """Return the program's most frequent line since the last call, as "f (train.py:12)"."""
-        lines, self._lines = self._lines, Counter()
-        return lines.most_common(1)[0][0] if lines else ""
+        lines, self._lines = self._lines, defaultdict(_Line)
+        self._read_s += sum(line.read_s for line in lines.values())
+        return max(lines, key=lambda name: lines[name].samples, default="")
 
 
 def is_waiting_for_ranks(frames: Sequence[FrameType], state: State, *, has_gpu: bool) -> bool:
@@ -191,6 +224,20 @@ def is_waiting_for_ranks(frames: Sequence[FrameType], state: State, *, has_gpu: 
         if module.partition(".")[0] != "torch":
             return False
     return False
+
+
+def frames_of(thread: int) -> list[FrameType]:
+    """Return the frames of a running thread, innermost first; empty if it is not running.
+
+    The thread may go on meanwhile. CPython 3.11 then sometimes returns another object as a frame's
+    caller; such a stack is cut there.
+    """
+    frames = []
+    frame = sys._current_frames().get(thread)
+    while isinstance(frame, FrameType):
+        frames.append(frame)
+        frame = frame.f_back
+    return frames
 
 
 class ThreadFiles:

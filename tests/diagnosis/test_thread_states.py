@@ -7,9 +7,11 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
-from syncline.train.diagnosis.call_log import FEWEST_CALLS, CallLog
-from syncline.train.diagnosis.collective_calls import CollectiveCall
-from syncline.train.diagnosis.thread_states import (
+import pytest
+
+from syncline.diagnosis.call_log import FEWEST_CALLS, CallLog
+from syncline.diagnosis.collective_calls import CollectiveCall
+from syncline.diagnosis.thread_states import (
     CollectionMeter,
     Scheduled,
     ThreadFiles,
@@ -57,7 +59,7 @@ def test_samples_are_added_by_the_place_of_the_thread() -> None:
     meter.add([TRAIN], "sleeping", 2.0, none, in_barrier=True)
     meter.add([LOADER, TRAIN], "sleeping", 4.0, none)
     meter.add([TRAIN], "disk", 8.0, none)
-    meter.add([TRAIN], "running", 16.0, none)
+    meter.add([frame("__main__", "compute")], "running", 16.0, none)
     meter.add([TRAIN], "sleeping", 32.0, Scheduled(cpu_s=3.0, delay_s=5.0))
     times = meter.times()
     assert (times.communication_s, meter.communication_s) == (3.0, 1.0)
@@ -67,6 +69,29 @@ def test_samples_are_added_by_the_place_of_the_thread() -> None:
     assert times.minus(times) == type(times)()
     assert meter.take_line() == "train (train.py:7)"
     assert meter.take_line() == ""
+    assert meter.times() == times
+
+
+def test_running_in_a_line_that_often_waits_for_the_disk_is_time_of_the_disk() -> None:
+    meter = ThreadMeter()
+    read, compute = [frame("__main__", "read")], [frame("__main__", "compute")]
+    for _ in range(2):  # windows; in each, 0.8 s of running belong to reads
+        for state in ("disk", "disk", *["running"] * 8):
+            meter.add(read, state, 0.1, Scheduled())
+        for state in ("disk", *["running"] * 9):
+            meter.add(compute, state, 0.1, Scheduled())
+        meter.take_line()
+    times = meter.times()
+    assert times.disk_s == pytest.approx(2 * (0.2 + 0.8 + 0.1))
+    assert times.running_s == pytest.approx(2 * 0.9)
+
+
+def test_the_line_is_the_most_frequent_of_many() -> None:
+    meter = ThreadMeter()
+    for number in range(200):
+        meter.add([frame("__main__", f"f{number}")], "running", 0.1, Scheduled())
+        meter.add([TRAIN], "running", 0.1, Scheduled())
+    assert meter.take_line() == "train (train.py:7)"
 
 
 def test_garbage_collections_are_timed_between_start_and_stop() -> None:

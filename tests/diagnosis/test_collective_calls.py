@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from syncline.train.diagnosis.collective_calls import (
-    CollectiveCall,
-    absence,
-    first_difference,
-    lateness,
-)
+from syncline.diagnosis.collective_calls import CollectiveCall, absence, first_difference, lateness
 
 GRADIENTS, METRIC = ("all_reduce", "[64] Float"), ("all_reduce", "[2] Float")
 

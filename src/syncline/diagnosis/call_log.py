@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from syncline.train.diagnosis.collective_calls import CollectiveCall
+from syncline.diagnosis.collective_calls import CollectiveCall
 
 SHARE = 0.003
 """Largest share of the time that reading may take."""

@@ -13,10 +13,7 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from statistics import median
 
-from syncline.records import dataclass
-from syncline.runs.outliers import ranks_text
-from syncline.runs.verdicts import STALLS, Cause, Verdict
-from syncline.train.diagnosis.collective_calls import (
+from syncline.diagnosis.collective_calls import (
     Absence,
     CollectiveCall,
     Difference,
@@ -25,9 +22,11 @@ from syncline.train.diagnosis.collective_calls import (
     first_difference,
     lateness,
 )
-from syncline.train.diagnosis.thread_states import ThreadTimes
-from syncline.train.workers.hang_watch import WINDOW_S
-from syncline.train.workers.messages import RankObserved
+from syncline.diagnosis.observation import WINDOW_S, RankObserved
+from syncline.diagnosis.thread_states import ThreadTimes
+from syncline.records import dataclass
+from syncline.runs.outliers import ranks_text
+from syncline.runs.verdicts import STALLS, Cause, Verdict
 
 SLOW_SHARE = 0.15
 """Share of a window that the others wait for one rank from which on it may be called slow."""
@@ -44,6 +43,8 @@ NO_ANSWER_S = 10.0
 STOP_S = 1.0
 """Seconds in one call after which ranks whose processes are stopped are named."""
 FEWEST_CALLS = 4
+SHOWN_CALLS = 5
+"""Collective calls of each rank that `to_json` returns."""
 _SHORTEST_S = 1e-3
 
 
@@ -56,6 +57,8 @@ class SlowWindow:
     seconds: float
     excess: Mapping[Cause, float]
     """By cause, seconds that the rank spent more than the median of the others."""
+    usual_contention_s: float
+    """Seconds for which the rank would have waited for a core if it had waited like the others."""
     line: str
 
 
@@ -139,6 +142,22 @@ class RankHealth:
         """The latest verdict that still holds."""
         return self._told
 
+    def to_json(self) -> dict[str, object]:
+        """Return the state for a person who looks at the run. For any thread.
+
+        `{"verdict": event or None, "calls": {"0": ["all_reduce [2] Float, call 7 (pending)", …]},
+        "waited_for": {"0": 0.02}}`
+        """
+        current = self.current
+        return {
+            "verdict": None if current is None else current.to_json(),
+            "calls": {
+                str(rank): [_described(call) for call in calls[-SHOWN_CALLS:]]
+                for rank, calls in self.calls.items()
+            },
+            "waited_for": {str(rank): share for rank, share in dict(self.table).items()},
+        }
+
     def _new(self, found: Verdict | None) -> Verdict | None:
         """Return a verdict unless it repeats the last one."""
         if found is None:
@@ -186,6 +205,9 @@ class RankHealth:
             for cause in windows[-1].excess
         }
         cause = max(excess, key=lambda each: excess[each])
+        usual_s = sum(each.usual_contention_s for each in windows)
+        if cause is Cause.CPU_CONTENTION and excess[cause] < (DOMINANCE - 1.0) * usual_s:
+            return None  # the whole machine is busy, and chance has chosen the rank
         share = sum(each.share for each in windows) / len(windows)
         seconds = sum(each.seconds for each in windows)
         return Verdict(
@@ -225,6 +247,7 @@ def _slow_window(
         share=seconds / found.span_s,
         seconds=seconds,
         excess=_excess(rank, spent),
+        usual_contention_s=_usual_contention(rank, spent),
         line=members[rank].line,
     )
 
@@ -236,7 +259,8 @@ def _excess(rank: int, spent: Mapping[int, ThreadTimes]) -> dict[Cause, float]:
         rest = [float(getattr(times, name)) for r, times in spent.items() if r != rank]
         return float(getattr(spent[rank], name)) - median(rest)
 
-    collection, contention = more("collection_s"), _contention(rank, spent)
+    collection = more("collection_s")
+    contention = spent[rank].contention_s - _usual_contention(rank, spent)
     return {
         Cause.GARBAGE_COLLECTION: collection,
         Cause.CPU_CONTENTION: contention,
@@ -250,17 +274,16 @@ def _excess(rank: int, spent: Mapping[int, ThreadTimes]) -> dict[Cause, float]:
     }
 
 
-def _contention(rank: int, spent: Mapping[int, ThreadTimes]) -> float:
-    """Return the seconds for which a rank waited for a core, beyond the waits that its CPU time
-    explains: on a busy machine, a rank that computes more also waits more.
+def _usual_contention(rank: int, spent: Mapping[int, ThreadTimes]) -> float:
+    """Return the seconds for which a rank would have waited for a core if it had waited as long as
+    the others for each second on one: on a busy machine, a rank that computes more also waits more.
     """
     usual = median(
         times.contention_s / max(times.cpu_s, _SHORTEST_S)
         for other, times in spent.items()
         if other != rank
     )
-    own = spent[rank]
-    return own.contention_s - usual * own.cpu_s
+    return usual * spent[rank].cpu_s
 
 
 def _different(found: Difference) -> Verdict:
@@ -325,6 +348,11 @@ def _absent(
         seconds=seconds,
         text=f"{text}{doing}. Make the same calls in the same order on every rank.",
     )
+
+
+def _described(call: CollectiveCall) -> str:
+    pending = " (pending)" if call.is_pending else ""
+    return f"{call.text}, call {call.number} of group {call.group}{pending}"
 
 
 def _upper(text: str) -> str:

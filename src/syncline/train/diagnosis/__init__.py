@@ -1,7 +1,0 @@
-"""Diagnosis of a training: which rank the others wait for, and why.
-
-Files in the order in which data flows: `thread_states` (on a rank: how its training thread spends
-the time), `call_log` (on a rank: its recent collective calls), `collective_calls` (calls of all
-ranks compared; pure), `rank_health` (verdicts from both, in the controller; pure). The verdict
-itself is `runs.verdicts.Verdict`.
-"""
