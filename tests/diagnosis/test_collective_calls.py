@@ -92,3 +92,27 @@ def test_the_last_rank_is_charged_with_the_wait_of_the_median() -> None:
 def test_a_clock_that_is_ahead_does_not_make_a_rank_late() -> None:
     ahead = {0: calls(GRADIENTS), 1: calls(GRADIENTS, late_s=5.0), 2: calls(GRADIENTS)}
     assert max(lateness(ahead, {1: 5.0}).waited_for_s.values()) < 1e-6
+
+
+def test_calls_are_compared_once_unless_a_new_group_begins_to_count_again() -> None:
+    def made(numbers: range, late_s: float) -> dict[int, list[CollectiveCall]]:
+        return {
+            rank: [
+                CollectiveCall(
+                    group="0",
+                    number=number,
+                    operation="barrier",
+                    sizes="",
+                    arrived_s=number + rank * late_s,
+                )
+                for number in numbers
+            ]
+            for rank in range(2)
+        }
+
+    first = lateness(made(range(5), 0.5))
+    assert (first.calls, first.newest) == (5, {"0": 4})
+    second = lateness(made(range(8), 0.5), compared=first.newest)
+    assert (second.calls, second.waited_for_s) == (3, {1: 1.5})
+    assert lateness(made(range(8), 0.5), compared=second.newest).calls == 0
+    assert lateness(made(range(2), 0.5), compared=second.newest).calls == 2

@@ -108,6 +108,32 @@ def test_two_slow_windows_are_no_verdict() -> None:
         assert ranks.window(number, late, {2: {"running_s": 1.0}}) == []
 
 
+def observed(window: int, calls: list[CollectiveCall], spent_s: float = 0.0) -> RankObserved:
+    times = ThreadTimes(running_s=spent_s, cpu_s=spent_s)
+    return RankObserved(window=window, times=times, line="", calls=tuple(calls))
+
+
+def test_one_slow_step_counts_in_one_window_though_the_ranks_send_its_calls_again() -> None:
+    health = RankHealth(2)
+    for window in range(1, 10):
+        for rank in range(2):  # of 0.1 s each; before call 30, rank 1 takes 2 s
+            calls = [
+                call(number, 0.1 * number + 2.0 * (number > 30) + 2.0 * (rank == number - 29 == 1))
+                for number in range(20 * window)
+            ]
+            assert health.observe(rank, observed(window, calls), 2.0 * window) is None
+
+
+def test_a_rank_is_called_slow_after_three_comparisons_also_if_steps_take_long() -> None:
+    health, found = RankHealth(2), []
+    for window in range(1, 20):
+        for rank in range(2):  # one call in each window of two seconds
+            calls = [call(number, 2.0 * number + 0.5 * rank) for number in range(window)]
+            verdict = health.observe(rank, observed(window, calls, rank * window), 2.0 * window)
+            found += [(window, verdict.cause, verdict.ranks)] if verdict else []
+    assert found == [(13, Cause.COMPUTE, (1,))]
+
+
 def test_ranks_that_take_turns_in_coming_last_are_no_verdict() -> None:
     ranks = Ranks()
     assert [each for n in range(12) for each in ranks.window(n, {n % RANKS: 0.1})] == []

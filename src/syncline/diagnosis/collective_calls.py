@@ -80,6 +80,8 @@ class Lateness:
     """By rank, the seconds that the others waited for it because it came last."""
     last: Mapping[int, int]
     """By rank, the number of calls to which it came last."""
+    newest: Mapping[str, int]
+    """By group, the number of the last call that was compared, also before."""
 
 
 _SHAPES_DIFFER = frozenset(
@@ -119,22 +121,33 @@ def absence(calls: Calls) -> Absence | None:
     return min(found, key=lambda each: each.since_s, default=None)
 
 
-def lateness(calls: Calls, offsets_s: Mapping[int, float] | None = None) -> Lateness:
+def lateness(
+    calls: Calls,
+    offsets_s: Mapping[int, float] | None = None,
+    compared: Mapping[str, int] | None = None,
+) -> Lateness:
     """Compare the arrivals at the calls that every rank of a group made.
 
     Args:
         calls: Recent calls.
         offsets_s: By rank, the seconds by which its clock is ahead; 0 where missing.
+        compared: `newest` of an earlier result, whose calls are left out.
     """
     offsets = offsets_s or {}
+    newest = dict(compared or {})
     waited: dict[int, float] = defaultdict(float)
     last: Counter[int] = Counter()
     times: list[float] = []
-    compared = 0
-    for numbered in _by_group(calls).values():
-        if len(numbered) < 2:
+    count = 0
+    for group, numbered in _by_group(calls).items():
+        common = set.intersection(*(set(own) for own in numbered.values()))
+        if len(numbered) < 2 or not common:
             continue
-        for number in set.intersection(*(set(own) for own in numbered.values())):
+        before = newest.get(group, -1)
+        newest[group] = max(common)
+        for number in common:
+            if newest[group] >= before >= number:  # else the numbers of a new group of this name
+                continue
             arrivals = {
                 rank: own[number].arrived_s - offsets.get(rank, 0.0)
                 for rank, own in numbered.items()
@@ -144,12 +157,13 @@ def lateness(calls: Calls, offsets_s: Mapping[int, float] | None = None) -> Late
             waited[latest] += arrivals[latest] - median(others)
             last[latest] += 1
             times += [min(others), arrivals[latest]]
-            compared += 1
+            count += 1
     return Lateness(
         span_s=max(times) - min(times) if times else 0.0,
-        calls=compared,
+        calls=count,
         waited_for_s=dict(waited),
         last=dict(last),
+        newest=newest,
     )
 
 

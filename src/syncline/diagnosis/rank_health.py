@@ -43,6 +43,7 @@ NO_ANSWER_S = 10.0
 STOP_S = 1.0
 """Seconds in one call after which ranks whose processes are stopped are named."""
 FEWEST_CALLS = 4
+"""Calls that are compared at once; if a window has fewer, the next one is added to it."""
 SHOWN_CALLS = 5
 """Collective calls of each rank that `to_json` returns."""
 _SHORTEST_S = 1e-3
@@ -75,7 +76,8 @@ class RankHealth:
         """By rank, the seconds by which its clock is ahead; 0 where missing."""
         self._latest: dict[int, RankObserved] = {}
         self._calls: dict[int, RankObserved] = {}  # latest observations with calls
-        self._before: dict[int, ThreadTimes] = {}
+        self._before: dict[int, ThreadTimes] = {}  # at the last comparison of arrivals
+        self._compared: Mapping[str, int] = {}
         self._heard: dict[int, float] = {}
         self._pending: dict[int, dict[int, RankObserved]] = {}  # window -> rank -> observation
         self._slow: deque[SlowWindow | None] = deque(maxlen=SLOW_WINDOWS)
@@ -180,10 +182,17 @@ class RankHealth:
         return min(self._calls[rank].window for rank in ranks) * WINDOW_S
 
     def _late_window(self, members: Mapping[int, RankObserved]) -> Verdict | None:
-        before, self._before = self._before, {r: each.times for r, each in members.items()}
-        if any(each.calls is None for each in members.values()) or before.keys() != members.keys():
+        if any(each.calls is None for each in members.values()):
             return None
-        found = lateness({r: each.calls or () for r, each in members.items()}, self.offsets_s)
+        calls = {rank: each.calls or () for rank, each in members.items()}
+        found = lateness(calls, self.offsets_s, self._compared)
+        is_first = self._before.keys() != members.keys()
+        if found.calls < FEWEST_CALLS and not is_first:
+            return None  # steps are long: the next window has their calls, too
+        before, self._before = self._before, {r: each.times for r, each in members.items()}
+        self._compared = found.newest
+        if is_first:
+            return None
         spent = {rank: each.times.minus(before[rank]) for rank, each in members.items()}
         self.table = {
             rank: found.waited_for_s.get(rank, 0.0) / found.span_s if found.span_s else 0.0
@@ -236,7 +245,7 @@ def _where(cause: Cause, line: str) -> str:
 def _slow_window(
     found: Lateness, spent: Mapping[int, ThreadTimes], members: Mapping[int, RankObserved]
 ) -> SlowWindow | None:
-    if found.calls < FEWEST_CALLS or not found.waited_for_s or found.span_s <= 0:
+    if not found.waited_for_s or found.span_s <= 0:
         return None
     rank, seconds = max(found.waited_for_s.items(), key=lambda item: item[1])
     others = max((s for r, s in found.waited_for_s.items() if r != rank), default=0.0)
