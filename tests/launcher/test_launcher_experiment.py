@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from syncline.launcher import experiment, launch, options
+from syncline.launcher.run_deletion import delete_run
 from syncline.runs import run_list
 from syncline.runs.experiments import Ledger, Revert, Verdict, best_of, read_experiment
 from syncline.runs.run_directory import RunDirectory
@@ -209,6 +211,26 @@ def test_the_files_of_the_best_experiment_are_restored(storage: Path, repository
     assert "+loss=4" in diff
     assert "+new" in diff
     assert git(repository, "show", "refs/syncline/worse:loss.txt") == "loss=4"
+
+
+def test_the_reference_to_the_files_is_deleted_with_the_record(
+    storage: Path, repository: Path
+) -> None:
+    assert (cat(name="one"), cat(name="two")) == (0, 0)
+    one = LocalDirectory(storage / "one")
+    lock = repository / ".git" / "refs" / "syncline" / "one.lock"
+    lock.write_text("")  # as another git would
+    with pytest.raises(ValueError, match=r"refs/syncline/one.*Repair the repository"):
+        delete_run(one)
+    assert (storage / "one").exists()
+    lock.unlink()
+    delete_run(one)
+    assert not (storage / "one").exists()
+    kept = git(repository, "for-each-ref", "--format=%(refname)", "refs/syncline")
+    assert kept == "refs/syncline/two"
+    shutil.rmtree(repository / ".git")
+    delete_run(LocalDirectory(storage / "two"))
+    assert not (storage / "two").exists()
 
 
 def test_without_a_best_experiment_the_commit_is_restored(repository: Path) -> None:

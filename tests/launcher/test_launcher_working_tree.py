@@ -114,6 +114,19 @@ def test_a_kept_tree_survives_garbage_collection(repository: Path, tree: Working
     assert git(repository, "branch", "--list").endswith(git(repository, "branch", "--show-current"))
 
 
+def test_only_the_reference_that_keeps_the_tree_is_deleted(
+    repository: Path, tree: WorkingTree
+) -> None:
+    first = tree.snapshot()
+    tree.keep(first, "run-1", "experiment run-1")
+    (repository / "train.py").write_text("lr = 2\n")
+    tree.forget(tree.snapshot(), "run-1")  # another run had the same name
+    assert git(repository, "for-each-ref", "refs/syncline")
+    tree.forget(first, "run-1")
+    assert not git(repository, "for-each-ref", "refs/syncline")
+    tree.forget(first, "run-1")
+
+
 def test_the_diff_is_a_patch(repository: Path, tree: WorkingTree) -> None:
     (repository / "train.py").write_text("lr = 2\n")
     (repository / "new.bin").write_bytes(bytes(range(256)))

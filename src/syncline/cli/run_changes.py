@@ -14,8 +14,9 @@ from syncline import runs
 from syncline.cli import find_runs
 from syncline.cli.engines import address_option
 from syncline.cli.output import CommandError, ago, json_option, print_json, warn
+from syncline.launcher.run_deletion import delete_run
 from syncline.runs import run_list
-from syncline.runs.annotations import Annotations, annotate, delete_run, read_annotations
+from syncline.runs.annotations import Annotations, annotate, read_annotations
 from syncline.runs.run_storage import StorageDirectory
 
 PAUSE_S = 0.2

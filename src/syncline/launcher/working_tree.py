@@ -94,6 +94,18 @@ class WorkingTree:
         commit = self._run("commit-tree", tree, *parent, "-m", text, variables=_IDENTITY).strip()
         self._run("update-ref", f"refs/syncline/{name}", commit)
 
+    def forget(self, tree: str, name: str) -> None:
+        """Delete `refs/syncline/NAME` if it keeps this tree."""
+        reference = f"refs/syncline/{name}"
+        try:
+            commit = self._run("rev-parse", "--verify", "--quiet", reference).strip()
+        except GitError as error:
+            if error.code != _NO_OBJECT:
+                raise
+            return
+        if self._run("rev-parse", f"{commit}^{{tree}}").strip() == tree:
+            self._run("update-ref", "-d", reference, commit)
+
     def diff(self, before: str, after: str) -> bytes:
         """Return the changes between two trees as a patch."""
         options = ("--no-ext-diff", "--no-textconv", "--no-color", "--binary")

@@ -12,7 +12,8 @@ from syncline.dashboard import widgets
 from syncline.dashboard.pages.run_view import in_thread
 from syncline.dashboard.run_index import RunIndex
 from syncline.dashboard.run_query import Key
-from syncline.runs.annotations import annotate, delete_run
+from syncline.launcher.run_deletion import delete_run
+from syncline.runs.annotations import annotate
 from syncline.runs.run_list import summarize_run
 from syncline.runs.run_storage import StorageDirectory
 
