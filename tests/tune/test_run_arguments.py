@@ -270,11 +270,19 @@ def test_older_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     )
 
 
-def test_the_time_budget_ends_the_search(tmp_path: Path) -> None:
+def test_the_time_budget_ends_the_search(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for budget in (0.3, datetime.timedelta(seconds=0.3)):
+        caplog.clear()
         analysis = run(Counter, tmp_path, time_budget_s=budget, num_samples=-1)
         assert {trial.status for trial in analysis.trials} == {"TERMINATED"}
-        assert analysis.trials[0].last_result["count"] > 1
+        assert "its time budget is used up" in caplog.text
+
+
+def test_isolation_is_that_of_the_configuration(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="exclude each other"):
+        run(steps, tmp_path, isolation="worker", reuse_actors=True)
+    with pytest.raises(ValueError, match="isolation='none'"):
+        tune.run_experiments({"one": {"run": steps}}, isolation="none")  # type: ignore[arg-type]
 
 
 def test_several_experiments(tmp_path: Path) -> None:

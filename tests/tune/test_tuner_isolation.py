@@ -236,3 +236,23 @@ def test_a_search_with_batches_is_restored(tmp_path: Path) -> None:
     more = tune.Tuner.restore(str(tmp_path / "search"), train, further_samples=1).fit()
     assert len(more) == 100
     assert not more.errors
+
+
+def test_trials_of_tune_run_share_processes_and_have_directories_of_their_own(
+    tmp_path: Path,
+) -> None:
+    def train(config: dict[str, Any]) -> dict[str, Any]:
+        Path("own.txt").write_text(str(config["number"]))
+        return {"x": config["number"], "directory": os.getcwd()}
+
+    analysis = tune.run(
+        train,
+        config={"number": tune.grid_search(list(range(20)))},
+        isolation="worker",
+        storage_path=str(tmp_path),
+        verbose=0,
+    )
+    assert len({trial.last_result["pid"] for trial in analysis.trials}) < 20
+    for trial in analysis.trials:
+        assert trial.last_result["directory"] == trial.local_path
+        assert Path(trial.path, "own.txt").read_text() == str(trial.config["number"])

@@ -21,6 +21,7 @@ from syncline.tune.callback import Callback
 from syncline.tune.config import (
     CheckpointConfig,
     FailureConfig,
+    Isolation,
     ResumeConfig,
     RunConfig,
     TuneConfig,
@@ -75,6 +76,7 @@ def run(
     resume: bool | str | None = None,
     resume_config: ResumeConfig | None = None,
     reuse_actors: bool = False,
+    isolation: Isolation = "process",
     raise_on_failed_trial: bool = True,
     callbacks: Sequence[Callback | UserCallback] | None = None,
     max_concurrent_trials: int | None = None,
@@ -120,6 +122,8 @@ def run(
             "+ERRORED" or "+RESTART_ERRORED" to continue or restart failed trials.
         resume_config: Treatment of the trials in detail.
         reuse_actors: Run several trials in one process, one after the other.
+        isolation: "process" for a new process for each trial, "worker" for processes that are
+            restored after each of many trials; see `TuneConfig.isolation`.
         raise_on_failed_trial: Raise an error if a trial failed.
         callbacks: Callbacks of the search.
         max_concurrent_trials: Maximum number of running trials.
@@ -155,6 +159,7 @@ def run(
             resume=resume,
             resume_config=resume_config,
             reuse_actors=reuse_actors,
+            isolation=isolation,
             raise_on_failed_trial=raise_on_failed_trial,
             callbacks=callbacks,
             max_concurrent_trials=max_concurrent_trials,
@@ -188,6 +193,7 @@ def run(
         max_concurrent_trials=max_concurrent_trials,
         time_budget_s=time_budget_s,
         reuse_actors=reuse_actors,
+        isolation=isolation,
         trial_name_creator=trial_name_creator,
         trial_dirname_creator=trial_dirname_creator,
     )
@@ -211,6 +217,7 @@ def run_experiments(
     resume: bool | str | None = None,
     resume_config: ResumeConfig | None = None,
     reuse_actors: bool = False,
+    isolation: Isolation = "process",
     raise_on_failed_trial: bool = True,
     concurrent: bool = True,
     callbacks: Sequence[Callback | UserCallback] | None = None,
@@ -223,7 +230,7 @@ def run_experiments(
             `{name: {"run": trainable, "config": …, "stop": …}}`.
         concurrent: No effect: each search uses all resources.
         scheduler, verbose, progress_reporter, resume, resume_config, reuse_actors,
-            raise_on_failed_trial, callbacks: See `run`.
+            isolation, raise_on_failed_trial, callbacks: See `run`.
     """
     del concurrent
     trials: list[Trial] = []
@@ -236,6 +243,7 @@ def run_experiments(
             resume=resume,
             resume_config=resume_config,
             reuse_actors=reuse_actors,
+            isolation=isolation,
             raise_on_failed_trial=raise_on_failed_trial,
             callbacks=callbacks,
         )
