@@ -17,6 +17,7 @@ from syncline.dashboard.training_figures import goodput
 from syncline.launcher.warm import pid_of
 from syncline.runs.run_storage import LocalDirectory
 from syncline.runs.tailing import LogReader
+from syncline.runs.verdicts import Cause, verdicts
 
 pytestmark = pytest.mark.processes
 
@@ -124,11 +125,7 @@ def test_record_that_cannot_be_written_costs_a_warning(one):
 def test_stalled_ranks_are_reported_and_can_be_inspected(one):
     process = one.start("-n", "2", "--hang-report-s", "6", "mismatch.py", str(one.folder))
     try:
-        text = ""
-        while "Stacks of all ranks" not in text:
-            line = process.stderr.readline()
-            assert line, text
-            text += line
+        text = read_until(process, "Stacks of all ranks")
         assert (
             "Rank 0 is in all_reduce (mismatch.py:15), rank 1 in barrier (mismatch.py:17)" in text
         )
@@ -146,6 +143,46 @@ def test_stalled_ranks_are_reported_and_can_be_inspected(one):
     run = only_run(one.folder)
     assert run.state == "aborted"
     assert any(event["event"] == "stalled" for event in run.events)
+
+
+def read_until(process: subprocess.Popen[str], wanted: str) -> str:
+    """Return what a job has printed to stderr once it has printed this."""
+    text = ""
+    while wanted not in text:
+        line = process.stderr.readline()
+        assert line, text
+        text += line
+    return text
+
+
+def test_a_stopped_rank_is_named_and_the_job_continues_with_it(one):
+    process = one.start("-n", "2", "faulty.py", "stopped", str(one.folder))
+    try:
+        text = read_until(process, "was stopped by a signal")
+        assert "Rank 0 waits for rank 1 in all_reduce" in text
+        shown = command(one, "stack", "--calls")
+        assert "Rank 1 was stopped by a signal (SIGSTOP)" in shown.stdout, shown.stderr
+        assert "(pending)" in shown.stdout
+        (one.folder / "stop").touch()
+        (attempt,) = only_run(one.folder).attempts
+        os.kill(attempt.workers[1]["pid"], signal.SIGCONT)
+        assert process.wait(LIMIT_S) == 0
+    finally:
+        end(process)
+    (verdict,) = verdicts(only_run(one.folder).events)
+    assert (verdict.cause, verdict.ranks) == (Cause.STOPPED, (1,))
+    assert verdict.seconds >= 1.0
+
+
+def test_ranks_with_different_calls_are_named_in_the_error(one):
+    process = one.start("-n", "3", "faulty.py", "mismatched shapes", str(one.folder))
+    try:
+        read_until(process, "Rank 1 called all_reduce [3] Float")
+    finally:
+        _, errors = end(process)
+    assert "where ranks 0, 2 called all_reduce [1] Float" in errors
+    found = verdicts(only_run(one.folder).events)
+    assert [(each.cause, each.ranks) for each in found] == [(Cause.MISMATCHED_SHAPES, (1,))]
 
 
 def test_ranks_can_be_profiled(one):

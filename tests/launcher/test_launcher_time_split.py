@@ -21,12 +21,11 @@ QUEUE = ("/usr/lib/python3.11/queue.py", "get")
 
 
 def stack(*frames: tuple[str, str]):
-    """Return the innermost frame of a stack, which is given from outside."""
-    found = None
-    for file, function in frames:
-        code = SimpleNamespace(co_filename=file, co_name=function)
-        found = SimpleNamespace(f_code=code, f_back=found)
-    return found
+    """Return the frames of a stack, which is given from outside."""
+    return [
+        SimpleNamespace(f_code=SimpleNamespace(co_filename=file, co_name=function))
+        for file, function in reversed(frames)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -49,18 +48,13 @@ def stack(*frames: tuple[str, str]):
     ids=str,
 )
 def test_activity_of_a_stack(frames, expected):
-    assert time_split.activity(stack(*frames), lambda: False) == expected
+    assert time_split.activity(stack(*frames), sleeps=False, has_gpu=False) == expected
 
 
-def test_sleeping_backward_pass_communicates_on_cpus(monkeypatch):
-    frame = stack(SCRIPT, BACKWARD)
-    assert time_split.activity(frame, lambda: True) == "communication"
-    assert time_split.activity(frame, lambda: False) == "compute"
-    monkeypatch.setattr(time_split, "_uses_cuda", lambda: True)
-    assert time_split.activity(frame, lambda: True) == "compute"
-
-
-def test_memory_of_a_process_without_a_look_says_nothing():
-    reader = time_split.TimeReader()
-    assert reader.read() is None
-    reader.close()
+@pytest.mark.parametrize(
+    ("sleeps", "has_gpu", "expected"),
+    [(True, False, "communication"), (False, False, "compute"), (True, True, "compute")],
+)
+def test_sleeping_backward_pass_communicates_on_cpus(sleeps, has_gpu, expected):
+    frames = stack(SCRIPT, BACKWARD)
+    assert time_split.activity(frames, sleeps=sleeps, has_gpu=has_gpu) == expected

@@ -32,11 +32,11 @@ _USER, _SYSTEM = 11, 12
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stall:
-    """An event for the record, and a text for people if they have not seen it yet."""
+class Notice:
+    """An event for the record, and a text for people; empty if there is no reason to tell them."""
 
     event: str
-    """"stalled" or "resumed"."""
+    """"stalled", "resumed", or one of `runs.verdicts`."""
     fields: dict[str, object]
     text: str
 
@@ -64,7 +64,7 @@ class CollectiveWatch:
         self._waiting: set[int] = set()
         self._reported: frozenset[int] = frozenset()
 
-    def update(self, pids: Mapping[int, int], now: float) -> Stall | None:
+    def update(self, pids: Mapping[int, int], now: float) -> Notice | None:
         """Look at the processes, given by rank; call it every `LOOK_INTERVAL_S`."""
         if not self._report_s:
             return None
@@ -78,7 +78,7 @@ class CollectiveWatch:
             if self._reported <= set(idle):
                 return None
             self._reported = frozenset()
-            return Stall(event="resumed", fields={}, text="")
+            return Notice(event="resumed", fields={}, text="")
         fresh = {rank: pids[rank] for rank in idle if rank not in self._waiting}
         for rank, stack in self._stacks(fresh).items() if fresh else ():
             if waits(stack):
@@ -99,7 +99,7 @@ class CollectiveWatch:
                 found.append(rank)
         return found
 
-    def _report(self, pids: Mapping[int, int], overdue: list[int], now: float) -> Stall:
+    def _report(self, pids: Mapping[int, int], overdue: list[int], now: float) -> Notice:
         stacks = {rank: text or NO_ANSWER for rank, text in self._stacks(pids).items()}
         for rank in overdue:  # the signal has cost CPU time
             used = self._cpu_s(pids[rank])
@@ -111,7 +111,7 @@ class CollectiveWatch:
             f"{waiting[0].upper()}{waiting[1:]} waited {seconds:.0f} s in a collective operation "
             f"so far.{mismatch_text(stacks)} Stacks of all ranks:\n{groups_text(stacks)}"
         )
-        return Stall(event="stalled", fields={"seconds": seconds, "text": text}, text=text)
+        return Notice(event="stalled", fields={"seconds": seconds, "text": text}, text=text)
 
 
 def waits(stack: str) -> bool:

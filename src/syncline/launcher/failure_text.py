@@ -25,7 +25,7 @@ def failure_text(script: str, failures: Sequence[Failure], tails: Mapping[int, s
         failures: Failed ranks.
         tails: Latest output by rank.
     """
-    ordered = sorted(failures, key=lambda each: (is_stopped(each), each.time, each.rank))
+    ordered = sorted(failures, key=_order)
     causes = [each for each in ordered if not is_stopped(each)] or ordered[:1]
     lines = [f"{script} failed: {_cause(causes[0])}"]
     for each in causes[1:SHOWN]:
@@ -42,6 +42,13 @@ def failure_text(script: str, failures: Sequence[Failure], tails: Mapping[int, s
             lines += [f"Rank {each.rank}:", textwrap.indent(last_lines(trace), "  ")]
             break
     return "\n".join(lines)
+
+
+def _order(failure: Failure) -> tuple[bool, int, bool, int]:
+    """Return the sort key: in one second, a rank that a signal has ended comes first, because the
+    others fail when its connections close.
+    """
+    return is_stopped(failure), int(failure.time), failure.exitcode >= 0, failure.rank
 
 
 def event_texts(failures: Sequence[Failure], tails: Mapping[int, str]) -> dict[str, dict[str, str]]:

@@ -27,6 +27,8 @@ class LiveActions:
         """Fields of each worker by rank; empty before the first start."""
         self.directory: str | None = None
         """Directory of the run; None on remote storage."""
+        self.diagnosis: Callable[[], dict[str, object]] = dict
+        """Returns the state of the diagnosis; see `RankHealth.to_json`."""
 
     def answer(self, action: str, arguments: Mapping[str, object]) -> object:
         """Return the answer in values that JSON can hold; the actions are those of a training.
@@ -38,6 +40,8 @@ class LiveActions:
         if action == "stop":
             self._stop()
             return {}
+        if action == "diagnosis":
+            return self.diagnosis()
         workers = self.workers
         if not workers:
             raise LiveError("The workers have not started yet. Try again in a moment.")
@@ -59,7 +63,8 @@ class LiveActions:
             pid = _pid(workers, rank)
             return {"file": profile_tools.take(rank, pid, self.directory, arguments)}
         raise ValueError(
-            f"Unknown action {action!r} of a run. Actions: workers, stacks, profile, stop."
+            f"Unknown action {action!r} of a run. Actions: workers, stacks, profile, diagnosis, "
+            "stop."
         )
 
 

@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING
 from syncline import settings
 from syncline.core import control
 from syncline.launcher import failure_text
-from syncline.launcher.collective_watch import LOOK_INTERVAL_S, CollectiveWatch
+from syncline.launcher.collective_watch import LOOK_INTERVAL_S, CollectiveWatch, Notice
 from syncline.launcher.live_actions import LiveActions
 from syncline.launcher.messages import Failure, StartRank
 from syncline.launcher.options import default_name
 from syncline.launcher.output import Sink
+from syncline.launcher.rank_verdicts import RankVerdicts
 from syncline.launcher.supervisor import RunningRank
 from syncline.optional import deferred
 from syncline.runs.json_values import Record
@@ -73,7 +74,9 @@ class RunObserver:
         self._withdraw: Callable[[], None] = lambda: None
         self._watched: Mapping[int, int] = {}  # process ids by rank
         self._is_closed = threading.Event()
+        self._verdicts = RankVerdicts(clock)
         self._live = LiveActions(lambda: self.stop())
+        self._live.diagnosis = self._verdicts.to_json
         self.stop: Callable[[], None] = lambda: None
         """Ends the job as SIGTERM does; set by the launcher."""
         self._name = ""  # of the record; empty without one
@@ -100,7 +103,9 @@ class RunObserver:
             self._restarted(restarts)
         self._attempt += 1
         self._ended.clear()
-        if self._attempt == 1 and self._options.hang_report_s:
+        memories = {rank: each.memory for rank, each in workers.items() if each.memory is not None}
+        self._verdicts.started(memories, {rank: each.pid for rank, each in workers.items()})
+        if self._attempt == 1:
             threading.Thread(target=self._look, name="syncline-stalls", daemon=True).start()
         self._live.workers = {
             rank: _description(worker) for rank, worker in sorted(workers.items())
@@ -116,12 +121,14 @@ class RunObserver:
 
     def ended(self, worker: RunningRank, exitcode: int) -> None:
         """Record how a worker ended."""
-        self._ended[worker.request.rank] = worker, exitcode
-        spent = _spent(worker)
+        rank = worker.request.rank
+        self._ended[rank] = worker, exitcode
+        self._verdicts.ended(rank)
+        spent = self._spent(worker)
         if self._record is not None and spent is not None:
             with suppress(OSError):
                 usage = self._usage.get(worker.pid, {})
-                self._record.sample(worker.request.rank, self._attempt, worker.pid, usage, spent)
+                self._record.sample(rank, self._attempt, worker.pid, usage, spent)
 
     def tick(self, workers: Mapping[int, RunningRank]) -> None:
         """Sample the workers and upload."""
@@ -146,6 +153,7 @@ class RunObserver:
     def failed(self, failures: Sequence[Failure], tails: Mapping[int, str]) -> None:
         """Record the failure of the last attempt."""
         texts = failure_text.event_texts(failures, tails)
+        self._tell(self._verdicts.failed(failures))
         self._event("failure", attempt=self._attempt, **texts)
 
     def close(self, status: str, error: str | None) -> None:
@@ -165,8 +173,13 @@ class RunObserver:
             self._give_up(problem)
 
     def remark(self) -> str:
-        """Return a line that says where the output is; empty without a record."""
-        return f"\nOutput of all ranks: syncline logs {self._name}" if self._name else ""
+        """Return lines with the verdict that still holds, if any, and the place of the output;
+        empty without a record.
+        """
+        current = self._verdicts.current
+        verdict = "" if current is None else f"\n{current.text}"
+        place = f"\nOutput of all ranks: syncline logs {self._name}" if self._name else ""
+        return verdict + place
 
     # -- parts
 
@@ -217,15 +230,23 @@ class RunObserver:
         )
 
     def _look(self) -> None:
-        """Look for stalls until the end, on a separate thread: stopped workers answer slowly."""
+        """Look for slow ranks and stalls until the end, on a separate thread: stopped workers
+        answer slowly.
+        """
         watch = CollectiveWatch(self._options.hang_report_s)
         while not self._is_closed.wait(LOOK_INTERVAL_S):
+            self._tell(self._verdicts.update())
             stall = watch.update(self._watched, self._clock())
-            if stall is None or self._is_closed.is_set():
-                continue
-            self._event(stall.event, **stall.fields)
-            if stall.text:
-                print(f"syncline run: {stall.text}", file=sys.stderr, flush=True)
+            if stall is not None:
+                self._tell([stall])
+
+    def _tell(self, notices: Sequence[Notice]) -> None:
+        for each in notices:
+            if self._is_closed.is_set():
+                return
+            self._event(each.event, **each.fields)
+            if each.text:
+                print(f"syncline run: {each.text}", file=sys.stderr, flush=True)
 
     def _sample(self, workers: Mapping[int, RunningRank]) -> None:
         if self._record is None:
@@ -237,9 +258,14 @@ class RunObserver:
                 if pid not in self._samplers:
                     self._samplers[pid] = Sampler(pid, gpu_ids)  # type: ignore[arg-type]
                 usage = self._usage[pid] = self._samplers[pid].sample()
-                self._record.sample(rank, self._attempt, pid, usage, _spent(worker))
+                self._record.sample(rank, self._attempt, pid, usage, self._spent(worker))
             except (psutil.Error, OSError):
                 continue
+
+    def _spent(self, worker: RunningRank) -> dict[str, float] | None:
+        times = None if worker.memory is None else worker.memory.times()
+        waited_for = self._verdicts.waited_for(worker.request.rank)
+        return times if times is None or waited_for is None else {**times, "waited_for": waited_for}
 
 
 def _place(options: argparse.Namespace, node: int) -> tuple[Files, str, str]:
@@ -277,10 +303,6 @@ def _description(worker: RunningRank) -> dict[str, object]:
         "node_rank": request.group_rank,
         "gpu_ids": _gpu_ids(request),
     }
-
-
-def _spent(worker: RunningRank) -> dict[str, float] | None:
-    return None if worker.times is None else worker.times.read()
 
 
 def _gpu_ids(request: StartRank) -> list[str]:

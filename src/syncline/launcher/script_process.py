@@ -22,13 +22,15 @@ import signal
 import sys
 import types
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from syncline import settings, system
 from syncline.core import random_states
 from syncline.core.embedded import early_start, stack_dump
-from syncline.launcher import time_split, worker_profiles
+from syncline.launcher import worker_profiles
+from syncline.launcher.rank_watch import RankWatch
 from syncline.records import dataclass
 
 UNBUFFERED = "-u"
@@ -40,7 +42,7 @@ _PR_SET_PTRACER = 0x59616D61
 class WorkerProcess:
     """Work of a worker's process (see `core.embedded.program_server`).
 
-    It is called with the descriptor of a `TimeReader`, if time is to be measured.
+    It is called with the descriptor of a `RankMemory`, if it is to be watched.
     """
 
     command: tuple[str, ...]
@@ -51,6 +53,7 @@ class WorkerProcess:
     variables: dict[str, str]
     launcher_pid: int
     """Process that may inspect this one."""
+    world_size: int
 
     def __call__(self, fds: list[int]) -> None:
         """Run the command; never return from one that needs another interpreter."""
@@ -68,15 +71,18 @@ class WorkerProcess:
         worker_profiles.offer()
         take_standard_streams()
         reset_libraries(template)
-        for fd in fds:
-            time_split.start(fd)
-            os.close(fd)
-        if self.function is not None:
-            call_pickled(self.function)
-        else:
-            assert arguments is not None, "checked above"
-            sys.orig_argv = list(self.command)
-            run_as_main(arguments)
+        with ExitStack() as watched:
+            for fd in fds:
+                watch = RankWatch(fd, self.world_size)
+                os.close(fd)
+                watch.start()
+                watched.callback(watch.finish)
+            if self.function is not None:
+                call_pickled(self.function)
+            else:
+                assert arguments is not None, "checked above"
+                sys.orig_argv = list(self.command)
+                run_as_main(arguments)
 
 
 def call_pickled(function: bytes) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import selectors
 import signal
+import time
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -17,13 +18,19 @@ from syncline.core.embedded.fork_server_messages import WorkerEnded, WorkerStart
 from syncline.core.host import kill_group
 from syncline.launcher.messages import AgentFailed, GroupFailed, RankEnded, RankStarted, StartRank
 from syncline.launcher.output import RankOutput, Sink
+from syncline.launcher.rank_memory import RankMemory
 from syncline.launcher.script_process import WorkerProcess
 from syncline.launcher.template import StartedAgent, Template, standard_input
-from syncline.launcher.time_split import TimeReader
 from syncline.records import dataclass
 
 TICK_S = 0.5
 """Longest time between two calls of the observer."""
+ABORT_DELAY_S = 2.0
+"""Seconds after which the agent learns that native code has aborted a rank; less if all have ended.
+
+Gloo aborts a rank whose peers make another call. The operation of these peers then fails, and they
+write their last calls, which show the difference, before the agent ends them.
+"""
 TEMPLATE_LOST = AgentFailed(
     reason=(
         "the process that starts the workers has ended, and the workers with it: it was killed by "
@@ -40,8 +47,8 @@ class RunningRank:
     request: StartRank
     pid: int
     output: RankOutput
-    times: TimeReader | None = None
-    """What it spends its time on; None if that is not measured."""
+    memory: RankMemory | None = None
+    """In which it writes how it spends its time; None if nothing is recorded."""
 
 
 class Observer(Protocol):
@@ -101,21 +108,25 @@ class Supervisor:
         self._selector.register(self._channel, selectors.EVENT_READ, self._channel)
         self._agent: tuple[int, int | None] = (agent.number, None)  # with the process id
         self._exitcode: int | None = None
-        self._starting: dict[int, tuple[StartRank, RankOutput, TimeReader | None]] = {}  # by number
+        self._starting: dict[int, tuple[StartRank, RankOutput, RankMemory | None]] = {}  # by number
         self._running: dict[int, RunningRank] = {}  # by number
         self._group: dict[int, RunningRank] = {}  # the last start, by rank
         self._outputs: list[RankOutput] = []
         self._failed: GroupFailed | None = None
         self._refused: AgentFailed | None = None
         self._pending: list[int] = []  # signals that came before the agent
+        self._ends: list[RankEnded] = []  # of which the agent does not know yet
+        self._tell_at = 0.0
 
     def run(self) -> Outcome:
         """Serve until the agent has ended."""
         for number in self._signals:
             signal.signal(number, self._forward)
         while self._exitcode is None:
-            for key, _ in self._selector.select(TICK_S):
+            left_s = self._tell_at - time.monotonic() if self._ends else TICK_S
+            for key, _ in self._selector.select(min(TICK_S, max(0.0, left_s))):
                 self._serve(key)
+            self._tell_ends()
             self._observer.tick(self._group)
         for output in self._outputs:
             output.drain()
@@ -152,7 +163,7 @@ class Supervisor:
             self._group = {}
         log = self._observer.log(request)
         output = RankOutput(request.rank, self._selector, log)
-        times = None if log is None else TimeReader()
+        memory = None if log is None else RankMemory()
         self._outputs.append(output)
         variables = {**self._variables, **request.variables}
         for name in request.removed:
@@ -164,12 +175,13 @@ class Supervisor:
             directory=os.getcwd(),
             variables=variables,
             launcher_pid=os.getpid(),
+            world_size=request.world_size,
         )
-        others = () if times is None else (times.fd,)
+        others = () if memory is None else (memory.fd,)
         number = self._template.launch(work, (standard_input(), stdout, stderr), others)
         os.close(stdout)
         os.close(stderr)
-        self._starting[number] = request, output, times
+        self._starting[number] = request, output, memory
 
     # -- processes
 
@@ -190,8 +202,8 @@ class Supervisor:
             for pending in self._pending:
                 os.kill(pid, pending)
             return
-        request, output, times = self._starting.pop(number)
-        worker = RunningRank(request=request, pid=pid, output=output, times=times)
+        request, output, memory = self._starting.pop(number)
+        worker = RunningRank(request=request, pid=pid, output=output, memory=memory)
         self._running[number] = self._group[request.rank] = worker
         self._send(RankStarted(local_rank=request.local_rank, pid=pid))
         if len(self._group) == request.local_world_size:
@@ -205,10 +217,20 @@ class Supervisor:
             return
         worker = self._running.pop(message.number)
         worker.output.drain()
-        self._send(RankEnded(pid=message.pid, exitcode=exitcode))
+        if exitcode == -signal.SIGABRT and worker.memory is not None and not self._ends:
+            self._tell_at = time.monotonic() + ABORT_DELAY_S
+        self._ends.append(RankEnded(pid=message.pid, exitcode=exitcode))
         self._observer.ended(worker, exitcode)
-        if worker.times is not None:
-            worker.times.close()
+        if worker.memory is not None:
+            worker.memory.close()
+        self._tell_ends()
+
+    def _tell_ends(self) -> None:
+        if self._running and time.monotonic() < self._tell_at:
+            return
+        for each in self._ends:
+            self._send(each)
+        self._ends.clear()
 
     def _read_last_messages(self) -> None:
         """Read the messages that the agent sent before it ended."""

@@ -1,0 +1,141 @@
+"""Verdicts on the ranks of a job, from what they write into their memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from syncline.diagnosis.collective_calls import CollectiveCall
+from syncline.diagnosis.observation import RankObserved
+from syncline.diagnosis.thread_states import ThreadTimes
+from syncline.launcher.collective_watch import Notice
+from syncline.launcher.messages import Failure
+from syncline.launcher.rank_memory import RankMemory, RankWriter
+from syncline.launcher.rank_verdicts import RankVerdicts
+
+
+def call(number: int, at_s: float, **others: object) -> CollectiveCall:
+    plain = CollectiveCall("0", number, "all_reduce", "[2] Float", at_s)
+    return plain._replace(**others)
+
+
+class Job:
+    """Two ranks that write into their memory, and a clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.stopped: set[int] = set()
+        self.memories = {rank: RankMemory() for rank in (0, 1)}
+        self.writers = {rank: RankWriter(each.fd) for rank, each in self.memories.items()}
+        self.verdicts = RankVerdicts(lambda: self.now, self.stopped.__contains__)
+        self.verdicts.started(self.memories, {0: 10, 1: 11})
+
+    def write(self, rank: int, window: int, *calls: CollectiveCall) -> None:
+        times = ThreadTimes(data_s=float(window) if rank else 0.0)
+        observed = RankObserved(window=window, times=times, line="f (a.py:1)", calls=calls)
+        self.writers[rank].write_observation(observed)
+
+    def slow_window(self, window: int) -> list[Notice]:
+        """Let rank 1 come 0.4 s late to each of four calls."""
+        for rank in (0, 1):
+            calls = [call(4 * window + n, 2.0 * window + 0.5 * n + 0.4 * rank) for n in range(4)]
+            self.write(rank, window, *calls)
+        return self.verdicts.update()
+
+
+@pytest.fixture
+def job():
+    job = Job()
+    yield job
+    for memory in job.memories.values():
+        memory.close()
+
+
+def failure(rank: int, exitcode: int) -> Failure:
+    return Failure(rank=rank, local_rank=rank, pid=9, exitcode=exitcode, time=0.0, traceback="")
+
+
+def test_a_slow_rank_is_named_once_and_the_share_is_shown(job):
+    found = [notice for window in range(6) for notice in job.slow_window(window)]
+    (notice,) = found
+    assert notice.event == "verdict"
+    assert (notice.fields["cause"], notice.fields["ranks"]) == ("data", [1])
+    assert notice.text.startswith("Rank 1 is slow")
+    assert job.verdicts.waited_for(1) == pytest.approx(1.6 / 1.9)
+    assert job.verdicts.to_json()["verdict"] == notice.fields
+
+
+def test_a_rank_that_is_not_slow_any_more_ends_the_verdict(job):
+    for window in range(4):
+        job.slow_window(window)
+    for rank in (0, 1):
+        job.write(rank, 4, *[call(16 + n, 8.0 + 0.5 * n) for n in range(4)])
+    assert [notice.event for notice in job.verdicts.update()] == ["verdict_over"]
+    assert job.verdicts.current is None
+
+
+def test_different_calls_are_told(job):
+    job.write(0, 1, call(1, 2.0, is_pending=True))
+    job.write(1, 1, call(1, 2.0, is_pending=True, sizes="[3] Float"))
+    (notice,) = job.verdicts.update()
+    assert notice.fields["cause"] == "mismatched shapes"
+
+
+def test_a_stopped_process_is_named(job):
+    for rank in (0, 1):
+        job.write(rank, 1, call(1, 2.0))
+    assert job.verdicts.update() == []
+    job.write(0, 3, call(1, 2.0), call(2, 3.0, is_pending=True))
+    job.now = 4.0
+    job.stopped.add(11)
+    (notice,) = job.verdicts.update()
+    assert (notice.fields["cause"], notice.fields["ranks"]) == ("stopped", [1])
+    assert "kill -CONT" in notice.text
+
+
+def test_a_rank_that_is_away_is_recorded_but_not_told(job):
+    job.write(1, 6, call(1, 2.0))
+    job.write(0, 6, call(1, 2.0), call(2, 3.0, is_pending=True))
+    (notice,) = job.verdicts.update()
+    assert notice.fields["cause"] == "missing collective"
+    assert notice.text == ""
+
+
+def test_the_last_observation_of_an_ended_rank_counts(job):
+    job.write(0, -1, call(1, 2.0))
+    job.verdicts.ended(0)
+    job.write(1, -1, call(1, 2.0, operation="broadcast"))
+    job.verdicts.ended(1)
+    (notice,) = job.verdicts.failed([failure(0, -6)])
+    assert notice.fields["cause"] == "mismatched collectives"
+
+
+def test_ranks_that_end_one_after_the_other_are_compared_once(job):
+    job.write(0, -1, call(1, 2.0))
+    job.verdicts.ended(0)
+    job.write(1, -1, call(1, 2.0, sizes="[3] Float"))
+    assert job.verdicts.update() == []
+    job.verdicts.ended(1)
+    assert len(job.verdicts.failed([failure(0, 1), failure(1, 1)])) == 1
+
+
+def test_nobody_waits_for_a_rank_that_has_ended(job):
+    job.write(1, 1, call(1, 2.0))
+    job.write(0, 1, call(1, 2.0))
+    job.verdicts.update()
+    job.verdicts.ended(1)
+    job.write(0, 20, call(1, 2.0), call(2, 3.0, is_pending=True))
+    job.now = 40.0
+    assert job.verdicts.update() == []
+
+
+@pytest.mark.parametrize(("exitcode", "is_dead"), [(-9, True), (1, False), (-15, False)])
+def test_a_rank_that_a_signal_has_ended_is_dead(job, exitcode, is_dead):
+    found = job.verdicts.failed([failure(1, exitcode)])
+    assert [notice.fields["cause"] for notice in found] == ["dead"] * is_dead
+
+
+def test_an_attempt_begins_without_verdicts(job):
+    for window in range(4):
+        job.slow_window(window)
+    job.verdicts.started(job.memories, {0: 10, 1: 11})
+    assert job.verdicts.current is None
