@@ -8,7 +8,6 @@ import time
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
 
 from syncline.exceptions import RayActorError
 from syncline.rl.algorithm.algorithm import Algorithm
@@ -18,15 +17,6 @@ from syncline.rl.envs.env_errors import EnvError
 from syncline.rl.envs.examples.multi_agent import MultiAgentCartPole
 from syncline.rl.runners import group
 from syncline.rl.runners.shared_memory import SampleReader, SampleWriter
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """The runners have one, too."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 class Chain(gym.Env):
