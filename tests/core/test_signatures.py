@@ -1,4 +1,4 @@
-"""Parameter lists, and whether calls fit them, against Python's own binding."""
+"""Parameter lists, and whether calls fit them, against the calls that Python accepts."""
 
 import functools
 import inspect
@@ -29,13 +29,14 @@ NAMES = ("a", "b", "c", "d", "e", "x")
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
-def test_a_call_is_accepted_exactly_if_python_can_bind_it(function):
-    check, signature = call_check(parameter_list(function)), inspect.signature(function)
+def test_a_call_is_accepted_exactly_if_python_accepts_it(function):
+    # `Signature.bind` of Python 3.13.0 accepts some calls that the interpreter refuses.
+    check, called = call_check(parameter_list(function)), inspect.unwrap(function)
     for count, number in itertools.product(range(5), range(len(NAMES) + 1)):
         for names in itertools.combinations(NAMES, number):
             args, kwargs = (0,) * count, dict.fromkeys(names)
             try:
-                signature.bind(*args, **kwargs)
+                called(*args, **kwargs)
             except TypeError:
                 with pytest.raises(TypeError, match="cannot be called with these arguments"):
                     check("f", args, kwargs)
