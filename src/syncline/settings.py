@@ -126,6 +126,15 @@ def temporary_directory() -> Path:
     return Path(environment("SYNCLINE_TMPDIR") or tempfile.gettempdir())
 
 
+def shared_memory() -> Path | None:
+    """Return `SYNCLINE_SHARED_MEMORY`: the file system in memory for snapshots of training.
+
+    None for the system's. Set it where `/dev/shm` is too small and another one is mounted.
+    """
+    text = environment("SYNCLINE_SHARED_MEMORY")
+    return Path(text) if text else None
+
+
 def storage_path() -> str:
     """Return `SYNCLINE_STORAGE_PATH`: the default directory or URI of runs.
 

@@ -71,10 +71,10 @@ def test_the_newest_step_of_the_ranks_of_all_nodes_is_chosen() -> None:
     group.calls.clear()
     made = run()
     assert made.choose(group, -1).resume_step == made.chosen.step == 2
-    assert group.calls == [(1, "headers_on_this_node", ([1, 3],))]
+    assert group.calls == [(1, "list_on_node", ())]
     group.calls.clear()
     made.remove(group)
-    assert group.calls == [(1, "remove", ())]
+    assert group.calls == [(1, "remove_on_node", ())]
     assert not Path(spec.directory).exists()
 
 

@@ -1,4 +1,4 @@
-"""Choice of a snapshot, private directories, removal."""
+"""Private directories, list of snapshots, removal."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ import pytest
 from syncline.testing.waiting import eventually
 from syncline.train.snapshots import directory as directories
 from syncline.train.snapshots import reaper
-from syncline.train.snapshots.directory import Choice, choose, count_start, headers_on_this_node
-from syncline.train.snapshots.slot import SnapshotHeader
-
-VERSIONS = {"syncline": "1", "training function": "abc"}
+from syncline.train.snapshots.choice import Choice
+from syncline.train.snapshots.directory import count_start, list_snapshots
 
 
 @pytest.fixture(autouse=True)
@@ -25,69 +23,6 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path / "root"
     for path in list(directories._locks):
         os.close(directories._locks.pop(path))
-
-
-def header(step: int, *, rank: int = 0, report: int = 5, **changes: object) -> SnapshotHeader:
-    values: dict[str, object] = {
-        "rank": rank,
-        "world_size": 2,
-        "step": step,
-        "next_report": report,
-        "taken_at": float(step),
-        "versions": VERSIONS,
-        **changes,
-    }
-    return SnapshotHeader(**values)
-
-
-def chosen(*ranks: list[SnapshotHeader], after_report: int = -1, world_size: int = 2) -> Choice:
-    return choose(
-        dict(enumerate(ranks)), world_size=world_size, versions=VERSIONS, after_report=after_report
-    )
-
-
-def test_the_newest_step_of_all_ranks_is_chosen() -> None:
-    found = chosen([header(7), header(8)], [header(7, report=6), header(6)])
-    assert found == Choice(step=7, next_report=6, taken_at=7.0)
-
-
-def test_without_snapshots_nothing_is_said() -> None:
-    assert chosen() == Choice()
-
-
-def test_a_newer_checkpoint_is_preferred_silently() -> None:
-    both = [header(7)], [header(7)]
-    assert chosen(*both, after_report=4).step == 7
-    assert chosen(*both, after_report=5) == Choice()
-
-
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
-        ({"world_size": 4}, "by 4 ranks, and this attempt has 2"),
-        (
-            {"versions": {**VERSIONS, "syncline": "0"}},
-            "with syncline 0, and this run has syncline 1",
-        ),
-        (
-            {"versions": {**VERSIONS, "training function": "f00"}},
-            "with training function f00, and this run has training function abc",
-        ),
-        ({"format": 99}, "in format 99, and this syncline reads 1"),
-    ],
-)
-def test_other_snapshots_are_refused_with_both_versions(
-    changes: dict[str, object], text: str
-) -> None:
-    found = chosen([header(7, **changes)], [header(7, **changes)])
-    assert found.step is None
-    assert text in found.refusal
-    assert "step 7" in found.refusal
-
-
-def test_without_a_common_step_the_steps_are_named() -> None:
-    assert "rank 0: 8 and 9, rank 1: 3" in chosen([header(9), header(8)], [header(3)]).refusal
-    assert "rank 1: none" in chosen([header(9)]).refusal
 
 
 def test_a_snapshot_is_not_started_from_for_ever(tmp_path: Path) -> None:
@@ -212,7 +147,7 @@ def test_the_predecessor_of_a_rank_is_waited_for(
     holder.kill()
     monkeypatch.setattr(directories, "PREDECESSOR_S", 30.0)
     directories.take_rank(root / "run", 0)
-    assert headers_on_this_node(root / "run", [0, 1]) == {}
+    assert list_snapshots(root / "run") == []
 
 
 def test_a_directory_of_another_user_is_an_error(

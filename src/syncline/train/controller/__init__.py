@@ -7,8 +7,9 @@ Files, in the order in which a run uses them:
   these are pure.
 - `name_conflicts` (a run name that is taken).
 - `driver` (executes the instructions), `group_starter` (starts worker groups), `run_snapshots`
-  (memory snapshots that an attempt starts from), `validation` (validation tasks), `live_actions`
-  (stacks, profiles and other requests during a run).
+  (memory snapshots that an attempt starts from), `copy_rounds` (steps of which all ranks copy their
+  snapshots to other nodes; pure), `validation` (validation tasks), `live_actions` (stacks, profiles
+  and other requests during a run).
 - `run_recorder` (writes the run directory), `fencing` (keeps all writers but one out),
   `checkpoint_manager` (retention of checkpoints), `goodput` (share of time spent on training),
   `clock_offsets` (of other nodes), `diagnosis` (the rank that delays or stops the others),

@@ -29,6 +29,7 @@ from syncline.train.console.display import INTERVAL_S, Display
 from syncline.train.controller import events
 from syncline.train.controller.attempt import FailureBudgets, WorkerFailure
 from syncline.train.controller.callback_runner import CallbackRunner
+from syncline.train.controller.copy_rounds import CopyRounds
 from syncline.train.controller.diagnosis import CHECK_S, Diagnosis
 from syncline.train.controller.events import Event, Instruction
 from syncline.train.controller.goodput import GoodputMeter
@@ -40,7 +41,7 @@ from syncline.train.controller.transitions import Limits, State
 from syncline.train.controller.validation import ValidationEnded, ValidationRunner
 from syncline.train.result import Result
 from syncline.train.resume_state import resume_position
-from syncline.train.snapshots.directory import Choice
+from syncline.train.snapshots.choice import Choice
 from syncline.train.storage.context import StorageFullError
 from syncline.train.workers.group import TrainingGroup, WorkerStartError, rank_death
 from syncline.train.workers.messages import (
@@ -48,6 +49,7 @@ from syncline.train.workers.messages import (
     Checkpoints,
     Committed,
     Consumed,
+    CopyReady,
     Failed,
     StreamItem,
     UsageReported,
@@ -123,6 +125,7 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
         self._function: object = None
         self._config: object = None
         self._batches: dict[int, int] = {}
+        self._copy_rounds = CopyRounds(world_size=0)
         self._validations = ValidationRunner(
             spec.validation_config,
             self._recorder,
@@ -275,6 +278,9 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
             elif isinstance(message, RankObserved):
                 if attempt == self._attempt:
                     self._diagnosis.observed(rank, message)
+            elif isinstance(message, CopyReady):
+                if attempt == self._attempt:
+                    self._copy_snapshots(rank, message)
             elif not isinstance(message, UsageReported):
                 self._handle(events.MessageReceived(attempt=attempt, rank=rank, message=message))
             elif attempt == self._attempt and self._group is not None:
@@ -283,6 +289,12 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
                     self._group.workers[rank], attempt, message, self._diagnosis.waited_for(rank)
                 )
         self._acknowledge(batch)
+
+    def _copy_snapshots(self, rank: int, message: CopyReady) -> None:
+        order = self._copy_rounds.ready(rank, message)
+        if order is not None and self._group is not None:
+            for each in range(len(self._group)):
+                self._group.send(each, order)
 
     def _handle(self, event: Event) -> None:
         """Pass an event to the machine and execute its instructions.
@@ -352,6 +364,7 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
         self._attempt = instruction.attempt
         self._batches = {}
         self._checkpoint_requests = []  # their workers have ended
+        self._copy_rounds = CopyRounds(world_size=instruction.world_size)
         group = self._group = self._starter.create(instruction.world_size)
         try:
             self._starter.start(group, instruction)

@@ -7,16 +7,26 @@ from __future__ import annotations
 import logging
 import platform
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
+from syncline.core import api
+from syncline.core.refs import ObjectRef
+from syncline.exceptions import RayError
 from syncline.train.snapshots import directory as directories
+from syncline.train.snapshots import node_files
+from syncline.train.snapshots.choice import Choice, FoundSnapshot, choose, copy_nodes, sources
 from syncline.train.snapshots.code_version import code_version
 from syncline.train.snapshots.config import SnapshotSpec
-from syncline.train.snapshots.directory import Choice, Headers, choose
 from syncline.train.workers.group import TrainingGroup
+from syncline.train.workers.reservation import living_nodes
 from syncline.train.workers.spec import RunSpec, SerializedValue
 
 logger = logging.getLogger("syncline")
+
+NODE_ANSWER_S = 15.0
+"""Seconds that a node without workers may take to list its snapshots."""
 
 
 class RunSnapshots:
@@ -34,7 +44,8 @@ class RunSnapshots:
         self._directory = directories.directory_of(run_path, started)
         self._node_id = node_id
         self._versions = _versions(spec)
-        self._remote_nodes: dict[str, int] = {}  # node -> one of its ranks
+        self._remote_nodes: dict[str, int] = {}  # other node of the group -> one of its ranks
+        self._known_nodes: set[str] = set()  # of all attempts
         self.chosen = Choice()
         """Snapshot that the current attempt starts from."""
         directories.sweep()
@@ -46,32 +57,40 @@ class RunSnapshots:
             group: Workers of the attempt.
             latest_report: Number of the report of the latest checkpoint; -1 without one.
         """
-        choice = choose(
-            self._headers(group),
-            world_size=len(group),
-            versions=self._versions,
-            after_report=latest_report,
-        )
+        found = self._found(group)
+        choice = self._chosen(found, len(group), latest_report)
+        if choice.is_incomplete:  # the ranks may have been on other nodes in an earlier program
+            found |= self._found_by_tasks(living_nodes() - found.keys())
+            choice = self._chosen(found, len(group), latest_report)
         if self._directory.exists():
             directories.join(self._directory)
             choice = directories.count_start(self._directory, choice)
         if choice.refusal:
             logger.warning("%s. The attempt starts from the last checkpoint.", choice.refusal)
         self.chosen = choice
-        return SnapshotSpec(
+        config = self._spec.run_config.snapshot
+        spec = SnapshotSpec(
             directory=str(self._directory),
-            config=self._spec.run_config.snapshot,
+            config=config,
             versions=self._versions,
             resume_step=choice.step,
+            resume_attempt=choice.attempt,
+            attempt=time.time_ns(),
+            sources=sources(choice, found, group.workers),
             resumes_readers=self._spec.data_config.resume,
         )
+        if spec.copy_every_s is None:
+            return spec
+        return replace(spec, copy_nodes=copy_nodes(group.workers))
 
     def remove(self, group: TrainingGroup) -> None:
         """Delete the snapshots on all nodes, as the training functions have returned."""
         remote = [
-            group.execute_single_async(rank, directories.remove, self._directory)
+            group.execute_single_async(rank, node_files.remove_on_node, str(self._directory))
             for rank in self._remote_nodes.values()
         ]
+        for node in self._other_nodes():
+            node_files.run_on_node(node, node_files.remove_on_node, str(self._directory))
         group.gather(remote)
         directories.remove(self._directory)
 
@@ -84,23 +103,54 @@ class RunSnapshots:
         """Let the snapshots expire, as the run has ended without finishing."""
         directories.leave(self._directory)
 
-    def _headers(self, group: TrainingGroup) -> Headers:
-        ranks: dict[str, list[int]] = {}
+    def _chosen(
+        self, found: Mapping[str, list[FoundSnapshot]], world_size: int, latest_report: int
+    ) -> Choice:
+        return choose(
+            found, world_size=world_size, versions=self._versions, after_report=latest_report
+        )
+
+    def _found(self, group: TrainingGroup) -> dict[str, list[FoundSnapshot]]:
+        """Return the snapshots on the living nodes of this attempt and of earlier ones."""
+        first_ranks: dict[str, int] = {}
         for worker in group.workers:
-            ranks.setdefault(worker.node_id, []).append(worker.rank)
+            first_ranks.setdefault(worker.node_id, worker.rank)
         self._remote_nodes = {
-            node: of_node[0] for node, of_node in ranks.items() if node != self._node_id
+            node: rank for node, rank in first_ranks.items() if node != self._node_id
         }
-        headers = directories.headers_on_this_node(self._directory, ranks.get(self._node_id, ()))
+        others = self._other_nodes()
+        self._known_nodes |= first_ranks.keys()
         remote = [
-            group.execute_single_async(
-                rank, directories.headers_on_this_node, self._directory, ranks[node]
-            )
-            for node, rank in self._remote_nodes.items()
+            group.execute_single_async(rank, node_files.list_on_node, str(self._directory))
+            for rank in self._remote_nodes.values()
         ]
-        for found in group.gather(remote):
-            headers.update(found)
-        return headers
+        found: dict[str, list[FoundSnapshot]] = {
+            self._node_id: directories.list_snapshots(self._directory)
+        }
+        found |= dict(zip(self._remote_nodes, group.gather(remote), strict=True))
+        return found | self._found_by_tasks(others)
+
+    def _other_nodes(self) -> frozenset[str]:
+        """Return the living nodes of earlier attempts without workers of this one."""
+        others = self._known_nodes - self._remote_nodes.keys() - {self._node_id}
+        return frozenset(others) & living_nodes() if others else frozenset()
+
+    def _found_by_tasks(self, nodes: Iterable[str]) -> dict[str, list[FoundSnapshot]]:
+        """Return the snapshots on nodes without workers; of those that answer."""
+        pending: dict[ObjectRef[list[FoundSnapshot]], str] = {
+            node_files.run_on_node(node, node_files.list_on_node, str(self._directory)): node
+            for node in nodes
+        }
+        if not pending:
+            return {}
+        ready, _ = api.wait(list(pending), num_returns=len(pending), timeout=NODE_ANSWER_S)
+        found: dict[str, list[FoundSnapshot]] = {}
+        for ref in ready:
+            try:
+                found[pending[ref]] = api.get(ref)
+            except RayError as error:  # it has died meanwhile
+                logger.debug("The snapshots of node %s are unknown: %s", pending[ref], error)
+        return found
 
 
 def _versions(spec: RunSpec) -> Mapping[str, str]:

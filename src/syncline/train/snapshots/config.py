@@ -10,6 +10,8 @@ from syncline.suggestions import suggest_arguments
 
 KEEP_S = 600.0
 """Seconds that snapshots remain after the processes of a run have died."""
+COPY_EVERY_S = 5.0
+"""Seconds from the start of one copy of the snapshots to other nodes to the next one."""
 
 
 @suggest_arguments
@@ -37,6 +39,12 @@ class SnapshotConfig:
     keep_s: float = KEEP_S
     """Seconds that snapshots remain readable after the processes of the run have died."""
 
+    copy_every_s: float | None = COPY_EVERY_S
+    """Seconds from the start of one copy to another node to the next one, on runs over several
+    nodes; 0 to copy without a break. None for no copies: the crash of a node then goes back to the
+    last checkpoint.
+    """
+
     def __post_init__(self) -> None:
         if not isinstance(self.automatic, bool):
             raise TypeError(
@@ -45,6 +53,8 @@ class SnapshotConfig:
             )
         for name in ("every_s", "keep_s"):
             check_seconds(f"`SnapshotConfig({name}=…)`", getattr(self, name))
+        if self.copy_every_s is not None:
+            check_seconds("`SnapshotConfig(copy_every_s=…)`", self.copy_every_s)
         size = self.memory_bytes
         if size is not None and (isinstance(size, bool) or not isinstance(size, int)):
             raise TypeError(
@@ -72,19 +82,42 @@ def check_seconds(subject: str, value: object) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SnapshotSource:
+    """Place of a snapshot of a rank."""
+
+    node_id: str
+    """Node that has the file."""
+    file_name: str
+    """Name of the file in the run's directory on that node."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class SnapshotSpec:
     """Snapshots of one attempt, the same for all of its ranks."""
 
     directory: str
-    """Directory of the run's snapshots on each node."""
+    """Directory of the run's snapshots on this node; the parent may differ between nodes."""
     config: SnapshotConfig | None = None
     """The program's configuration; None if it has none, so that snapshots are taken by calls."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """Versions that must be equal to resume from a snapshot, by name."""
     resume_step: int | None = None
     """Step of the snapshot that the attempt starts from; None for no snapshot."""
+    resume_attempt: int = 0
+    """`attempt` of that snapshot."""
+    attempt: int = 0
+    """Start of this attempt in nanoseconds since the epoch."""
+    sources: Mapping[int, SnapshotSource] = field(default_factory=dict)
+    """Snapshots that ranks have to fetch first, by rank: copies, and files of other nodes."""
+    copy_nodes: Mapping[int, str] = field(default_factory=dict)
+    """Node for the copies of each rank's snapshots; empty for no copies."""
     resumes_readers: bool = True
     """True if data loaders and dataset shards continue at the snapshot (`DataConfig.resume`)."""
+
+    @property
+    def copy_every_s(self) -> float | None:
+        """Seconds from the start of one copy to the next one; None for no copies."""
+        return COPY_EVERY_S if self.config is None else self.config.copy_every_s
 
     @property
     def is_automatic(self) -> bool:

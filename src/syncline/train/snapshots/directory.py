@@ -1,9 +1,10 @@
-"""Directories of snapshots on this node: place, locks, choice of a snapshot, removal.
+"""Directories of snapshots on this node: place, locks, list of snapshots, removal.
 
     /dev/shm/syncline-UID-snapshots/       mode 0700
         KEY/                               of one run, mode 0700
             alive.lock                     locked (shared) by every process of the run
-            rank-00000.0, rank-00000.1     the last two snapshots of a rank
+            rank-00000.0, rank-00000.1     the last snapshots of a rank
+            copy-00003.ATTEMPT.STEP        copy for a rank of another node
             rank-00000.lock                locked by the process that writes them
             resumed.json                   how often attempts have started from a snapshot
 
@@ -24,18 +25,25 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from syncline import settings, system
 from syncline.train.snapshots import reaper
+from syncline.train.snapshots.choice import Choice, FoundSnapshot
 from syncline.train.snapshots.config import KEEP_S
-from syncline.train.snapshots.slot import FORMAT, SnapshotHeader, SnapshotSlot
+from syncline.train.snapshots.slot import SnapshotSlot
 
 SLOTS = 2
 """Snapshots that a rank keeps: while one is overwritten, the other stays complete."""
+COPIED_SLOTS = 2
+"""Further ones with copies on another node: the last one that all ranks have copied, and the one
+that is being copied.
+"""
+MOST_SLOTS = SLOTS + COPIED_SLOTS
+COPIES = 2
+"""Copies that a node keeps of a rank of another node."""
 MAX_STARTS = 3
 """Attempts that may start from the same snapshot. A snapshot from which training cannot continue
 must not use up all restarts of a run.
@@ -59,7 +67,7 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 def root() -> Path:
     """Return the directory with the snapshots of this user's runs."""
-    parent = system.SHARED_MEMORY or settings.temporary_directory()
+    parent = settings.shared_memory() or system.SHARED_MEMORY or settings.temporary_directory()
     return parent / f"syncline-{os.getuid()}-snapshots"
 
 
@@ -74,9 +82,24 @@ def directory_of(run_path: str, started: float) -> Path:
     return root() / key
 
 
-def slots_of(directory: Path, rank: int) -> list[SnapshotSlot]:
+def on_this_node(directory: str) -> Path:
+    """Return the directory on this node for that of another node."""
+    return root() / Path(directory).name
+
+
+def slots_of(directory: Path, rank: int, count: int = SLOTS) -> list[SnapshotSlot]:
     """Return the slots of a rank."""
-    return [SnapshotSlot(directory / f"rank-{rank:05d}.{number}") for number in range(SLOTS)]
+    return [SnapshotSlot(directory / f"rank-{rank:05d}.{number}") for number in range(count)]
+
+
+def copy_name(rank: int, attempt: int, step: int) -> str:
+    """Return the name of the file with a copy for a rank of another node."""
+    return f"copy-{rank:05d}.{attempt}.{step}"
+
+
+def attempt_of_copy(path: Path) -> int:
+    """Return the attempt of a copy."""
+    return int(path.name.split(".")[1])
 
 
 def has_snapshots(directory: Path) -> bool:
@@ -202,45 +225,36 @@ def _create_private(directory: Path) -> None:
         directory.chmod(0o700)
 
 
-# -- choice of a snapshot
+# -- list of snapshots
 
 
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    """Snapshot that an attempt starts from."""
-
-    step: int | None = None
-    """Its step; None if there is none."""
-    next_report: int = 0
-    """Number of the report after it."""
-    taken_at: float = 0.0
-    """Time when the last rank had taken it, in seconds since the epoch."""
-    refusal: str = ""
-    """Why existing snapshots are not used, for a warning; "" if there is nothing to say."""
-
-
-Headers = Mapping[int, Sequence[SnapshotHeader]]
-"""Headers of complete snapshots by rank."""
-
-
-def headers_on_this_node(directory: Path, ranks: Sequence[int]) -> dict[int, list[SnapshotHeader]]:
-    """Return the headers of complete snapshots by rank, once no process writes them any more."""
-    found: dict[int, list[SnapshotHeader]] = {}
-    for rank in ranks:
-        with _unwritten(directory, rank):
-            slots = slots_of(directory, rank)
-            headers = [header for slot in slots if (header := slot.header()) is not None]
-            for slot in slots:
-                slot.close()
-        if headers:
-            found[rank] = headers
+def list_snapshots(directory: Path) -> list[FoundSnapshot]:
+    """Return the complete snapshots on this node, also copies, once no killed process writes them
+    any more.
+    """
+    found = []
+    for path in sorted(directory.glob("rank-*.[0-9]")):
+        with _unwritten(path.with_suffix(".lock")):
+            found += _found(path)
+    for path in directory.glob("copy-*"):
+        found += _found(path)
     return found
 
 
+def _found(path: Path) -> list[FoundSnapshot]:
+    slot = SnapshotSlot(path)
+    header = slot.header()
+    slot.close()
+    return [] if header is None else [FoundSnapshot(header=header, file_name=path.name)]
+
+
 @contextmanager
-def _unwritten(directory: Path, rank: int) -> Iterator[None]:
-    """Wait for the end of a killed process that writes the snapshots of a rank."""
-    path = directory / f"rank-{rank:05d}.lock"
+def _unwritten(path: Path) -> Iterator[None]:
+    """Wait for the end of a killed process that writes the snapshots of a rank.
+
+    Args:
+        path: Lock of the rank.
+    """
     if str(path) in _locks:
         yield
         return
@@ -256,56 +270,24 @@ def _unwritten(directory: Path, rank: int) -> Iterator[None]:
         os.close(fd)
 
 
-def choose(
-    headers: Headers, *, world_size: int, versions: Mapping[str, str], after_report: int
-) -> Choice:
-    """Return the newest snapshot that all ranks have. Pure.
-
-    Args:
-        headers: Headers by rank, of all ranks on all nodes.
-        world_size: Number of ranks of the attempt.
-        versions: Versions of this program.
-        after_report: Number of the report of the latest checkpoint; -1 without one. Older
-            snapshots are not used.
+def remove_earlier(directory: Path, attempt: int) -> None:
+    """Delete copies of earlier attempts, and the snapshots of ranks that have moved to other
+    nodes, as every rank has a copy of a snapshot of this attempt.
     """
-    known = [header for each in headers.values() for header in each]
-    if not known:
-        return Choice()
-    newest = max(known, key=lambda header: header.step)
-    subject = f"The memory snapshot of step {newest.step} is not used, because it was taken"
-    if newest.format != FORMAT:
-        return Choice(
-            refusal=f"{subject} in format {newest.format}, and this syncline reads {FORMAT}"
-        )
-    for name in sorted({*newest.versions, *versions}):
-        then, now = newest.versions.get(name, "none"), versions.get(name, "none")
-        if then != now:
-            return Choice(refusal=f"{subject} with {name} {then}, and this run has {name} {now}")
-    if newest.world_size != world_size:
-        return Choice(
-            refusal=f"{subject} by {newest.world_size} ranks, and this attempt has {world_size}"
-        )
-    steps = [{header.step for header in headers.get(rank, ())} for rank in range(world_size)]
-    common = set.intersection(*steps)
-    if not common:
-        texts = ", ".join(
-            f"rank {rank}: {' and '.join(map(str, sorted(each))) or 'none'}"
-            for rank, each in list(enumerate(steps))[:8]
-        )
-        return Choice(
-            refusal=f"The memory snapshots are not used, because no step is complete on all ranks "
-            f"({texts})"
-        )
-    step = max(common)
-    chosen = [
-        header for rank in range(world_size) for header in headers[rank] if header.step == step
-    ]
-    next_report = max(header.next_report for header in chosen)
-    if next_report <= after_report:
-        return Choice()  # the checkpoint is newer
-    return Choice(
-        step=step, next_report=next_report, taken_at=max(header.taken_at for header in chosen)
-    )
+    for path in directory.glob("copy-*"):
+        if attempt_of_copy(path) < attempt:
+            path.unlink(missing_ok=True)
+    for lock in directory.glob("rank-*.lock"):
+        if str(lock) in _locks:
+            continue
+        with suppress(OSError):
+            fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails if its process is alive
+                for path in directory.glob(f"{lock.stem}.[0-9]"):
+                    path.unlink(missing_ok=True)
+            finally:
+                os.close(fd)
 
 
 def count_start(directory: Path, choice: Choice) -> Choice:

@@ -1,6 +1,7 @@
 """`RankSnapshots`: the memory snapshots of one rank in one attempt.
 
-It writes to two slots in turn, always over the older snapshot. If the snapshots do not fit into
+It writes to two slots in turn, always over the older snapshot. With copies on another node there
+are two more, for snapshots that a restart from the copies needs. If the snapshots do not fit into
 memory, it reports that once and takes no more; training continues with checkpoints.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import shutil
 import threading
 import time
@@ -19,8 +21,9 @@ from typing import Any, cast
 from syncline.core import cgroups
 from syncline.train.snapshots import directory as directories
 from syncline.train.snapshots.capture import Capture, SavedState, StatefulObject, capture
-from syncline.train.snapshots.config import KEEP_S, SnapshotSpec
-from syncline.train.snapshots.slot import SnapshotHeader, SnapshotSlot, snapshot_nbytes
+from syncline.train.snapshots.config import KEEP_S, SnapshotSource, SnapshotSpec
+from syncline.train.snapshots.copier import SnapshotCopier
+from syncline.train.snapshots.slot import SnapshotHeader, SnapshotId, SnapshotSlot, snapshot_nbytes
 
 logger = logging.getLogger("syncline")
 
@@ -40,6 +43,10 @@ class SnapshotStatistics:
     """Time that the training function spent in them."""
 
 
+def _no_fetch(source: SnapshotSource, path: Path) -> None:
+    raise AssertionError("this rank has its snapshot")
+
+
 class RankSnapshots:
     """Snapshots of one rank. Used by the thread of the training function.
 
@@ -49,6 +56,7 @@ class RankSnapshots:
         world_size: Number of ranks.
         local_world_size: Number of ranks on this node, which share its memory.
         agree: Waits until every rank calls it; returns the value of rank 0.
+        copier: Copies snapshots to another node; None for no copies.
         clock: Monotonic clock in seconds.
     """
 
@@ -60,6 +68,7 @@ class RankSnapshots:
         world_size: int,
         local_world_size: int,
         agree: Callable[[int], int],
+        copier: SnapshotCopier | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.spec = spec
@@ -73,9 +82,11 @@ class RankSnapshots:
         self._world_size = world_size
         self._local_world_size = local_world_size
         self._agree = agree
+        self._copier = copier
         self._clock = clock
         self._step = spec.resume_step or 0
-        self._slots = directories.slots_of(self._directory, rank)
+        count = directories.SLOTS + (0 if copier is None else directories.COPIED_SLOTS)
+        self._slots = directories.slots_of(self._directory, rank, count)
         self._saved: SavedState | None = None
         self._automatic: Mapping[str, Any] | None = None
         self._unregistered: dict[str, Any] = {}  # saved values that the program has not registered
@@ -102,21 +113,36 @@ class RankSnapshots:
 
     # -- start of an attempt
 
-    def begin(self) -> None:
+    def begin(self, fetch: Callable[[SnapshotSource, Path], None] = _no_fetch) -> None:
         """Forget all snapshots but the one that the attempt starts from. All ranks do this before
         one of them takes a new snapshot.
+
+        Args:
+            fetch: Brings a snapshot to a path, from a copy or another node.
 
         Raises:
             OSError: The process of an earlier attempt does not end.
         """
-        if not self._directory.exists():
+        source = self.spec.sources.get(self._rank)
+        if source is None and not self._directory.exists():
             return
         directories.join(self._directory)
         directories.take_rank(self._directory, self._rank)
-        for slot in self._slots:
+        if source is not None:
+            fetch(source, self._slots[0].path)
+        every = directories.slots_of(self._directory, self._rank, directories.MOST_SLOTS)
+        for number, slot in enumerate(every):
             header = slot.header()
-            if header is not None and header.step != self.spec.resume_step:
+            is_resumed = header is not None and header.id == self._resumed_id
+            if number >= len(self._slots):  # of an attempt with copies
+                slot.close()
+                if is_resumed:
+                    os.replace(slot.path, self._slots[0].path)
+                else:
+                    slot.path.unlink(missing_ok=True)
+            elif not is_resumed:
                 slot.invalidate()
+            slot.close()
         for path in self._directory.glob(f"rank-{self._rank:05d}.save*"):
             path.unlink()  # checkpoints that an earlier attempt has not written
 
@@ -176,7 +202,7 @@ class RankSnapshots:
 
     def _resumed(self) -> SavedState | None:
         if self._saved is None and self.spec.resume_step is not None:
-            slot = self._slot_of(self.spec.resume_step)
+            slot = self._resumed_slot()
             if slot is None:
                 raise RuntimeError(
                     f"The memory snapshot of step {self.spec.resume_step} of rank {self._rank} is "
@@ -186,12 +212,17 @@ class RankSnapshots:
             self._saved = SavedState(slot)
         return self._saved
 
-    def _slot_of(self, step: int) -> SnapshotSlot | None:
+    def _resumed_slot(self) -> SnapshotSlot | None:
         for slot in self._slots:
             header = slot.header()
-            if header is not None and header.step == step:
+            if header is not None and header.id == self._resumed_id:
                 return slot
         return None
+
+    @property
+    def _resumed_id(self) -> SnapshotId | None:
+        step = self.spec.resume_step
+        return None if step is None else SnapshotId(self.spec.resume_attempt, step)
 
     # -- snapshots
 
@@ -269,9 +300,21 @@ class RankSnapshots:
             return False
         return True
 
+    def copy(self, from_step: int, kept_step: int | None) -> None:
+        """Copy the first snapshot at or after a step to another node. Thread-safe.
+
+        Args:
+            from_step: The step.
+            kept_step: The last step that all ranks have copied; None for none.
+        """
+        if self._copier is not None:
+            self._copier.request(from_step, kept_step)
+
     def finish(self) -> None:
         """Wait for the last snapshot, at the end of the training function."""
         self._finish_write()
+        if self._copier is not None:
+            self._copier.stop()
         if self.spec.is_automatic and not self._step and self._rank == 0:
             logger.warning(
                 "`RunConfig(snapshot=…)` is set, but no memory snapshot was taken, because no "
@@ -284,6 +327,7 @@ class RankSnapshots:
             rank=self._rank,
             world_size=self._world_size,
             step=self._step,
+            attempt=self.spec.attempt,
             next_report=next_report,
             taken_at=time.time(),
             versions=self.spec.versions,
@@ -311,6 +355,8 @@ class RankSnapshots:
         slot = self._oldest()
         try:
             slot.write(header, captured.regions, captured.description)
+            if self._copier is not None:
+                self._copier.taken(slot, header.step)
         except OSError as error:
             self._disable(
                 f"The snapshot of rank {self._rank} ({_size(self._nbytes)}) does not fit into "
@@ -335,8 +381,15 @@ class RankSnapshots:
             raise error
 
     def _oldest(self) -> SnapshotSlot:
+        """Return the slot to overwrite."""
         headers = [(slot.header(), slot) for slot in self._slots]
-        return min(headers, key=lambda pair: pair[0].step if pair[0] is not None else -1)[1]
+        steps = [(-1 if header is None else header.step, slot) for header, slot in headers]
+        if self._copier is None:
+            return min(steps, key=lambda pair: pair[0])[1]
+        kept = {max(step for step, _ in steps), *self._copier.pinned}
+        free = [(not slot.exists, step, slot) for step, slot in steps if step not in kept - {-1}]
+        # A slot without a file takes further memory, so it is the last choice.
+        return min(free, key=lambda triple: triple[:2])[2]
 
     # -- memory
 
@@ -344,12 +397,30 @@ class RankSnapshots:
         """Return True if two snapshots of this size fit into memory; otherwise take no more."""
         needed, limit, reason = nbytes * directories.SLOTS, *self._limit()
         if needed <= limit:
+            if not self._nbytes:
+                self._check_copies(nbytes, limit, reason)
             return True
         self._disable(
             f"The snapshots of rank {self._rank} need {_size(needed)} (two of {_size(nbytes)}), "
             f"but have {_size(limit)}: {reason}"
         )
         return False
+
+    def _check_copies(self, nbytes: int, limit: int, reason: str) -> None:
+        """Make no copies if they do not fit into memory, with those of another rank."""
+        needed = nbytes * (directories.MOST_SLOTS + directories.COPIES)
+        if self._copier is None or needed <= limit:
+            return
+        logger.warning(
+            "The memory snapshots are not copied to other nodes: with copies, rank %d and its "
+            "copies for another rank need %s, but have %s: %s. After the crash of a node, training "
+            "continues from the last checkpoint.",
+            self._rank,
+            _size(needed),
+            _size(limit),
+            reason,
+        )
+        self._copier.stop()
 
     def _limit(self) -> tuple[int, str]:
         """Return the bytes that this rank may use, and the reason."""
@@ -371,6 +442,8 @@ class RankSnapshots:
 
     def _disable(self, problem: str) -> None:
         self.is_disabled = True
+        if self._copier is not None:
+            self._copier.stop(limit_s=0.0)
         for slot in self._slots:
             slot.remove()
         logger.error(

@@ -25,18 +25,19 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from syncline import faults
 
-FORMAT = 1
+FORMAT = 2
 """Version of the file format."""
 ALIGNMENT_BYTES = 64
 HEADER_BYTES = 4096
 
 _MAGIC = b"SLNSNAP\0"
-# magic, format, mark, rank, world size, step, next report, time, description's offset, size and
-# checksum, size of the JSON
-_FIXED = struct.Struct("<8sIIIIQQdQQII")
+# magic, format, mark, rank, world size, attempt, step, next report, time, description's offset,
+# size and checksum, size of the JSON
+_FIXED = struct.Struct("<8sIIIIQQQdQQII")
 _MARK_OFFSET = 12
 _MARK = struct.Struct("<I")
 _COMPLETE = 0x4B4F
@@ -44,6 +45,15 @@ _PIECES_PER_CALL = 512
 _SLACK_BYTES = 1 << 16
 """Room for a longer description."""
 _MAP_POPULATE = getattr(mmap, "MAP_POPULATE", 0)
+
+
+class SnapshotId(NamedTuple):
+    """Snapshot of all ranks. An attempt may repeat the steps of the one before, so a step alone
+    does not tell which snapshots belong together. Later snapshots are greater.
+    """
+
+    attempt: int
+    step: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +64,8 @@ class SnapshotHeader:
     world_size: int
     step: int
     """Number of the step, from 1, over all attempts of the run."""
+    attempt: int = 0
+    """Number that grows from attempt to attempt: `SnapshotSpec.attempt`."""
     next_report: int
     """Number of the next report of this rank at that time."""
     taken_at: float
@@ -61,6 +73,11 @@ class SnapshotHeader:
     versions: Mapping[str, str]
     """`SnapshotSpec.versions`."""
     format: int = FORMAT
+
+    @property
+    def id(self) -> SnapshotId:
+        """Attempt and step, by which the snapshots of all ranks are compared."""
+        return SnapshotId(self.attempt, self.step)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,9 +113,20 @@ class SnapshotSlot:
             return None
         if len(page) < _FIXED.size:
             return None
-        magic, form, mark, rank, world_size, step, report, time, *_, size = _FIXED.unpack_from(page)
+        fields = _FIXED.unpack_from(page)
+        magic, form, mark, rank, world_size, attempt, step, report, time, *_, size = fields
         if magic != _MAGIC or mark != _COMPLETE:
             return None
+        if form != FORMAT:  # the other fields are elsewhere
+            return SnapshotHeader(
+                rank=rank,
+                world_size=world_size,
+                step=0,
+                next_report=0,
+                taken_at=0.0,
+                versions={},
+                format=form,
+            )
         try:
             versions = json.loads(page[_FIXED.size : _FIXED.size + size])
         except ValueError:
@@ -106,6 +134,7 @@ class SnapshotSlot:
         return SnapshotHeader(
             rank=rank,
             world_size=world_size,
+            attempt=attempt,
             step=step,
             next_report=report,
             taken_at=time,
@@ -131,6 +160,7 @@ class SnapshotSlot:
             0,
             header.rank,
             header.world_size,
+            header.attempt,
             header.step,
             header.next_report,
             header.taken_at,
@@ -147,8 +177,23 @@ class SnapshotSlot:
         else:
             self._write(offsets, regions, described, description)
         faults.reach("snapshot.copied")
-        os.pwrite(self._file, _MARK.pack(_COMPLETE), _MARK_OFFSET)
+        self.complete()
         self._has_written = True
+
+    @property
+    def exists(self) -> bool:
+        """True if there is a file, with or without a complete snapshot."""
+        return self._fd is not None or self.path.exists()
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the complete snapshot; the file may be larger.
+
+        Raises:
+            OSError: The file cannot be read.
+        """
+        offset, size = _FIXED.unpack_from(self._page())[9:11]
+        return int(offset) + int(size)
 
     def description(self) -> bytes:
         """Return the description of the complete snapshot.
@@ -157,7 +202,7 @@ class SnapshotSlot:
             ValueError: The checksum is wrong.
             OSError: The file cannot be read.
         """
-        offset, size, checksum = _FIXED.unpack_from(self._page())[8:11]
+        offset, size, checksum = _FIXED.unpack_from(self._page())[9:12]
         data = os.pread(self._reader(), size, offset)
         if len(data) != size or zlib.crc32(data) != checksum:
             raise ValueError(f"The snapshot {self.path} is damaged: its checksum is wrong.")
@@ -184,6 +229,10 @@ class SnapshotSlot:
                 self._reader(), size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE
             )
         )
+
+    def complete(self) -> None:
+        """Set the mark for completeness, once everything else is written."""
+        os.pwrite(self._reader(), _MARK.pack(_COMPLETE), _MARK_OFFSET)
 
     def invalidate(self) -> None:
         """Clear the mark for completeness, if there is a file."""
@@ -264,6 +313,11 @@ class SnapshotSlot:
 
     def _page(self) -> bytes:
         return os.pread(self._reader(), HEADER_BYTES, 0)
+
+
+def without_mark(page: memoryview) -> None:
+    """Clear the mark for completeness in the first bytes of a file, which are in memory."""
+    page[_MARK_OFFSET : _MARK_OFFSET + _MARK.size] = _MARK.pack(0)
 
 
 def region_offsets(sizes: Sequence[int]) -> list[int]:

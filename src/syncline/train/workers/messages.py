@@ -167,6 +167,16 @@ class BadInputs:
     """Number of the report."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class CopyReady:
+    """This rank can copy its next memory snapshot to another node."""
+
+    copied_step: int | None
+    """Step of the copy that it was asked for; None for none, or if it had passed the step."""
+    newest_step: int
+    """Step of its newest snapshot."""
+
+
 StateMessage = (
     Reported
     | Uploaded
@@ -179,7 +189,7 @@ StateMessage = (
     | Terminating
 )
 """Messages that the state machine handles."""
-WorkerMessage = StateMessage | UsageReported | RankObserved | BadInputs
+WorkerMessage = StateMessage | UsageReported | RankObserved | BadInputs | CopyReady
 
 MetricsReported = tuple[int, Metrics, float, bytes | None]
 """Wire form of a `Reported` without a checkpoint: (index, metrics, time, states). Training may send
@@ -241,4 +251,15 @@ class PreemptionNoticed:
     info: PreemptionInfo
 
 
-ControllerMessage = Committed | BarrierReleased | Consumed | Checkpoints | PreemptionNoticed
+@dataclass(frozen=True, kw_only=True)
+class CopySnapshot:
+    """Copy the first memory snapshot at or after a step to another node."""
+
+    from_step: int
+    kept_step: int | None
+    """Step of the last snapshot that all ranks have copied; None for none."""
+
+
+ControllerMessage = (
+    Committed | BarrierReleased | Consumed | Checkpoints | PreemptionNoticed | CopySnapshot
+)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import cloudpickle
@@ -27,7 +28,12 @@ from syncline.train.checkpoint import (
 from syncline.train.errors import PreemptionInfo
 from syncline.train.resume_state import Readers
 from syncline.train.session import ReportCall, TrainSession, unknown_dataset
+from syncline.train.snapshots import directory as directories
+from syncline.train.snapshots import node_files
+from syncline.train.snapshots.config import KEEP_S, SnapshotSpec
+from syncline.train.snapshots.copier import SnapshotCopier
 from syncline.train.snapshots.rank_snapshots import RankSnapshots
+from syncline.train.snapshots.slot import SnapshotId, SnapshotSlot
 from syncline.train.storage.context import StorageContext, checked_name, checkpoint_dir_name
 from syncline.train.workers.checkpoint_saver import CheckpointSaver
 from syncline.train.workers.messages import (
@@ -40,6 +46,8 @@ from syncline.train.workers.messages import (
     Committed,
     Consumed,
     ControllerMessage,
+    CopyReady,
+    CopySnapshot,
     PreemptionNoticed,
     Reported,
     StepTimes,
@@ -115,7 +123,7 @@ class WorkerSession(TrainSession):
         self.use_gpu = spec.use_gpu
         self.local_mode = False
         self.experiment_name = spec.run_name
-        snapshots = self.snapshots = _snapshots(spec, self.barrier)
+        snapshots = self.snapshots = _snapshots(spec, self.barrier, send_buffer.put)
         has_positions = snapshots is not None and snapshots.spec.resumes_readers
         self.readers = Readers(
             rank=worker.rank,
@@ -392,6 +400,10 @@ class WorkerSession(TrainSession):
         if isinstance(message, Consumed):
             self._send_buffer.consumed(message.batches)
             return
+        if isinstance(message, CopySnapshot):
+            if self.snapshots is not None:
+                self.snapshots.copy(message.from_step, message.kept_step)
+            return
         with self._changed:
             if isinstance(message, Committed):
                 if message.index in self._uncommitted:
@@ -416,19 +428,50 @@ class WorkerSession(TrainSession):
             )
 
 
-def _snapshots(spec: WorkerSpec, agree: Callable[[int], int]) -> RankSnapshots | None:
+def _snapshots(
+    spec: WorkerSpec, agree: Callable[[int], int], put: Callable[[CopyReady], None]
+) -> RankSnapshots | None:
     """Return the memory snapshots of a rank, ready for its attempt."""
     if spec.snapshots is None:
         return None
+    here, rank = spec.worker.node_id, spec.worker.rank
+    chosen = replace(
+        spec.snapshots, directory=str(directories.on_this_node(spec.snapshots.directory))
+    )
     snapshots = RankSnapshots(
-        spec.snapshots,
-        rank=spec.worker.rank,
+        chosen,
+        rank=rank,
         world_size=spec.world_size,
         local_world_size=spec.worker.local_world_size,
         agree=agree,
+        copier=None if rank not in chosen.copy_nodes else _copier(chosen, rank, put),
     )
-    snapshots.begin()
+    snapshots.begin(lambda source, path: node_files.fetch(source, here, path))
     return snapshots
+
+
+def _copier(spec: SnapshotSpec, rank: int, put: Callable[[CopyReady], None]) -> SnapshotCopier:
+    resumed = (
+        None
+        if spec.resume_step is None
+        else SnapshotId(attempt=spec.resume_attempt, step=spec.resume_step)
+    )
+
+    def send(slot: SnapshotSlot, kept: int | None, is_stopped: Callable[[], bool]) -> None:
+        node_files.send(
+            slot,
+            spec.copy_nodes[rank],
+            keep_s=KEEP_S if spec.config is None else spec.config.keep_s,
+            kept=resumed if kept is None else SnapshotId(attempt=spec.attempt, step=kept),
+            is_stopped=is_stopped,
+        )
+
+    return SnapshotCopier(
+        send,
+        lambda copied, newest: put(CopyReady(copied_step=copied, newest_step=newest)),
+        every_s=spec.copy_every_s or 0.0,
+        step=spec.resume_step or 0,
+    )
 
 
 def _left_s(deadline: float | None) -> float | None:
