@@ -83,9 +83,19 @@ def loop(config: dict[str, Any]) -> list[float]:
                 and train.get_context().get_world_rank() == 1
                 and not done.exists()
             ):
+                if config["snapshots"]:
+                    done.touch()
+                    os.kill(os.getpid(), signal.SIGKILL)
                 train.get_checkpoint()  # returns after the commit, so the next attempt resumes here
                 done.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
+
+    class Count(pl.Callback):
+        def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
+            if config["snapshots"]:
+                rank = train.get_context().get_world_rank()
+                with Path(f"{config['killed']}-steps-{rank}").open("a") as steps:
+                    steps.write(f"{trainer.global_step}\n")
 
     torch.manual_seed(0)
     if config["reads"] == "loader":
@@ -103,7 +113,7 @@ def loop(config: dict[str, Any]) -> list[float]:
             accelerator="cpu",
             strategy=RayDDPStrategy(),
             plugins=[RayLightningEnvironment()],
-            callbacks=[Kill(), RayTrainReportCallback(every_n_train_steps=REPORT_EVERY)],
+            callbacks=[Kill(), Count(), RayTrainReportCallback(every_n_train_steps=REPORT_EVERY)],
             logger=False,
             enable_checkpointing=False,
             enable_progress_bar=False,
@@ -126,13 +136,16 @@ def loop(config: dict[str, Any]) -> list[float]:
     ]
 
 
-def fit(directory: Path, name: str, *, reads: str, kill_at: int | None) -> train.Result:
+def fit(
+    directory: Path, name: str, *, reads: str, kill_at: int | None, snapshots: bool = False
+) -> train.Result:
     rows = [{"x": [i / 64, i / 32, 1.0], "y": i / 16} for i in range(64)]
     return TorchTrainer(
         loop,
         train_loop_config={
             "reads": reads,
             "kill_at": kill_at,
+            "snapshots": snapshots,
             "killed": str(directory / f"{name}-killed"),
         },
         datasets={"train": syncline.data.from_items(rows).random_shuffle(seed=1)}
@@ -143,6 +156,7 @@ def fit(directory: Path, name: str, *, reads: str, kill_at: int | None) -> train
             name=name,
             storage_path=str(directory),
             failure_config=train.FailureConfig(max_failures=1),
+            snapshot=train.SnapshotConfig() if snapshots else None,
         ),
     ).fit()
 
@@ -171,3 +185,28 @@ def test_killed_run_ends_with_same_weights(tmp_path: Path, reads: str, kill_at: 
         )
         assert result.checkpoint is not None
         assert (Path(result.checkpoint.path) / "checkpoint.ckpt").is_file()
+
+
+@pytest.mark.parametrize(
+    ("reads", "kill_at"),
+    [
+        ("loader", 2),  # before the first report
+        ("loader", STEPS_PER_EPOCH + 5),  # two steps after a report
+        ("loader", 2 * STEPS_PER_EPOCH),  # the snapshot is of the end of an epoch
+        ("dataset", STEPS_PER_EPOCH + 5),
+    ],
+)
+def test_a_killed_rank_repeats_at_most_one_step_with_snapshots(
+    tmp_path: Path, reads: str, kill_at: int
+) -> None:
+    undisturbed = fit(tmp_path, "undisturbed", reads=reads, kill_at=None, snapshots=True)
+    killed = fit(tmp_path, "killed", reads=reads, kill_at=kill_at, snapshots=True)
+    assert (tmp_path / "killed-killed").exists()
+    assert killed.return_value == undisturbed.return_value
+    for rank in range(2):
+        lines = (tmp_path / f"killed-killed-steps-{rank}").read_text().split()
+        assert len(lines) - len(set(lines)) <= 1
+        assert set(lines) == set(map(str, range(EPOCHS * STEPS_PER_EPOCH)))
+    assert killed.metrics is not None
+    assert undisturbed.metrics is not None
+    assert killed.metrics["step"] == undisturbed.metrics["step"]

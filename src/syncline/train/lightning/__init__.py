@@ -3,6 +3,7 @@
 Files in the order in which data flows through them:
     library.py      import of Lightning, from one of its two packages
     loaders.py      loaders with a position that is resumed after a restart
+    snapshots.py    memory snapshots after each optimizer step
     strategies.py   environment and strategies for a `Trainer`; `prepare_trainer` checks them
     reporting.py    `RayTrainReportCallback`: reports metrics and Lightning's checkpoints
 

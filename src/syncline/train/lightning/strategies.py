@@ -17,6 +17,7 @@ from syncline.train.lightning.loaders import (
     training_loader,
     validation_loader,
 )
+from syncline.train.lightning.snapshots import SnapshotStrategy, follow_trainer
 from syncline.train.session import get_session
 from syncline.train.torch.device import get_device
 
@@ -31,6 +32,9 @@ _REMEDY = (
 
 def prepare_trainer(trainer: Trainer) -> Trainer:
     """Check that a Lightning `Trainer` is configured for training workers, and return it.
+
+    With `RunConfig(snapshot=SnapshotConfig())`, a memory snapshot is taken after each optimizer
+    step, and `trainer.fit` starts from it in the next attempt.
 
     Raises:
         RuntimeError: Its strategy is not one of `RayDDPStrategy`, `RayFSDPStrategy` and
@@ -48,6 +52,7 @@ def prepare_trainer(trainer: Trainer) -> Trainer:
             f"The Trainer has the environment {type(environment).__name__}, which does not know "
             f"the workers' ranks: {_REMEDY}"
         )
+    follow_trainer(trainer)
     return trainer
 
 
@@ -120,7 +125,7 @@ class WorkerStrategy:
         return processed
 
 
-class RayDDPStrategy(WorkerStrategy, pl.strategies.DDPStrategy):
+class RayDDPStrategy(SnapshotStrategy, WorkerStrategy, pl.strategies.DDPStrategy):
     """`DDPStrategy` on the workers of a `TorchTrainer`, with the same arguments: a replica of the
     model on each worker.
     """
