@@ -18,7 +18,7 @@ from bench.cluster import running_cluster
 from bench.inputs import Inputs
 from bench.machine import facts
 from bench.measure import PYTHON_PATH, ROOT, measure
-from bench.rows import OURS, RAY, ROWS, Group, Row
+from bench.rows import OURS, ROWS, Group, Row
 from bench.schedule import choose, planned_runs
 from bench.summary import Line, Measurement, compare_all
 from bench.table import number, render
@@ -69,7 +69,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 def measured(rows: Sequence[Row], rounds: int, ray_python: str | None) -> Iterator[Measurement]:
     """Yield the measurements: first those on this machine, then those on a Ray cluster."""
-    absent = frozenset() if ray_python else frozenset({RAY})
+    contenders = [contender for row in rows for contender in row.contenders]
+    with_ray = frozenset(contender.name for contender in contenders if contender.needs_ray)
+    absent = frozenset() if ray_python else with_ray
     with Inputs() as inputs:
         for planned in planned_runs(
             [row for row in rows if row.group != "cluster"], rounds, absent

@@ -22,7 +22,7 @@ import psutil
 
 from bench.inputs import INPUT
 from bench.memory import PeakMemory
-from bench.rows import PEAK_MB, PEAK_PER_BUDGET, RAY, Contender, Launcher, Row
+from bench.rows import PEAK_MB, PEAK_PER_BUDGET, Contender, Launcher, Row
 from bench.schedule import PlannedRun
 from bench.summary import Measurement
 
@@ -37,7 +37,7 @@ _RUN = ("-m", "syncline", "run", "--nproc-per-node", "2", "--storage-path", "sto
 LAUNCH: dict[Launcher, tuple[str, ...]] = {
     "python": (),
     "torchrun": _TORCHRUN,
-    "restarting torchrun": (*_TORCHRUN, "--max-restarts", "3", "--monitor-interval", "0.05"),
+    "restarting torchrun": (*_TORCHRUN, "--max-restarts", "1000", "--monitor-interval", "0.05"),
     "syncline run": (*_RUN, "--no-warm"),
     "warm syncline run": _RUN,
 }
@@ -200,7 +200,7 @@ def interpreter(planned: PlannedRun, ray_python: str | None) -> str:
     """
     return (
         ray_python
-        if ray_python and (planned.contender.name == RAY or planned.row.group == "cluster")
+        if ray_python and (planned.contender.needs_ray or planned.row.group == "cluster")
         else sys.executable
     )
 

@@ -30,6 +30,12 @@ def write(out: str, values: Values) -> None:
     scratch.replace(out)
 
 
+def read(path: str) -> Values:
+    """Return the values of `write`."""
+    values: Values = json.loads(Path(path).read_text())
+    return values
+
+
 def calls(library: ModuleType, submit: Callable[[int], Any]) -> tuple[Run, Run]:
     """Return functions that make n calls, one at a time and many in flight, with workers started.
 

@@ -1,7 +1,7 @@
 """Samples that are lost or repeated when training is killed and started again, for the loaders that
 programs use, with syncline and with the library's own resume.
 
-    python -m bench.programs.loader_resume [--kills 20] [--seed 1] [--loaders NAME ...]
+    python -m bench.programs.loader_resume [SIDE] [--kills 20] [--seed 1] [--loaders NAME ...]
 
 All loaders are read in one training run, a batch of each in every step, and each reads `EPOCHS`
 epochs of `ROWS` samples. A run saves a checkpoint after every second step, and a random rank kills
@@ -27,6 +27,7 @@ import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ import torch
 import torch.distributed
 
 import syncline
-from bench.programs import resume_loaders
+from bench.programs import common, resume_loaders
+from bench.rows.train import KILLS
 from syncline import train
 from syncline.train.torch import TorchTrainer
 
@@ -150,7 +152,7 @@ def save(readings: dict[str, Reading], rank: int) -> None:
         train.report({}, checkpoint=train.Checkpoint.from_directory(directory))
 
 
-def run(inputs: dict[str, Path], library: bool, kills: int, seed: int) -> dict[str, str]:
+def run(inputs: dict[str, Path], library: bool, kills: int, seed: int) -> dict[str, Outcome]:
     """Kill and resume a training, and return what became of the samples of each loader."""
     with tempfile.TemporaryDirectory() as storage:
         killed = Path(storage, "killed")
@@ -194,25 +196,40 @@ def run(inputs: dict[str, Path], library: bool, kills: int, seed: int) -> dict[s
         folder = Path(result.checkpoint.path)  # type: ignore[union-attr]
         count = len(list(killed.iterdir()))
         return {
-            name: described(merged(folder / str(number)), count)
-            for number, name in enumerate(inputs)
+            name: outcome(merged(folder / str(number)), count) for number, name in enumerate(inputs)
         }
 
 
-def described(samples: list[list[int]], kills: int) -> str:
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What became of the samples of a loader."""
+
+    lost: int
+    repeated: int
+    kills: int
+
+    def __str__(self) -> str:
+        return f"{self.lost} / {self.repeated} ({self.kills} kills)"
+
+
+def outcome(samples: list[list[int]], kills: int) -> Outcome:
+    """Count the lost and repeated samples of all epochs."""
     counts = [Counter(ids) for ids in samples]
     wanted = range(resume_loaders.ROWS)
-    lost = sum(count[sample] == 0 for count in counts for sample in wanted)
-    repeated = sum(max(0, count[sample] - 1) for count in counts for sample in wanted)
-    return f"{lost} / {repeated} ({kills} kills)"
+    return Outcome(
+        lost=sum(count[sample] == 0 for count in counts for sample in wanted),
+        repeated=sum(max(0, count[sample] - 1) for count in counts for sample in wanted),
+        kills=kills,
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Count lost and repeated samples.")
-    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("side", nargs="?", choices=("syncline", "library"))
+    parser.add_argument("--out", help="file for the sums over all loaders of one side")
+    parser.add_argument("--kills", type=int, default=KILLS)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--loaders", nargs="*", default=list(resume_loaders.LOADERS))
-    parser.add_argument("--only", choices=("syncline", "library"))
     options = parser.parse_args()
     resume_loaders.import_libraries()  # workers get what their program has imported
     syncline.init(num_cpus=max(SIZES))
@@ -223,14 +240,22 @@ def main() -> None:
                 inputs[name] = Path(folder, str(number))
                 inputs[name].mkdir()
                 resume_loaders.LOADERS[name].write(inputs[name])
-        sides = [options.only] if options.only else ["syncline", "library"]
+        sides = [options.side] if options.side else ["syncline", "library"]
         found = {
             side: run(inputs, side == "library", options.kills, options.seed) for side in sides
         }
     print(f"| loader | {' | '.join(f'lost / repeated, {side}' for side in sides)} |")
     print(f"|---|{'---|' * len(sides)}")
     for name in inputs:
-        print(f"| {name} | {' | '.join(found[side][name] for side in sides)} |", flush=True)
+        print(f"| {name} | {' | '.join(str(found[side][name]) for side in sides)} |", flush=True)
+    if options.out:
+        outcomes = [each for side in sides for each in found[side].values()]
+        values = {
+            "lost": float(sum(each.lost for each in outcomes)),
+            "repeated": float(sum(each.repeated for each in outcomes)),
+            "loaders": float(len(inputs)),
+        }
+        common.write(options.out, values)
     syncline.shutdown()
 
 

@@ -138,7 +138,8 @@ def train_fn(config: dict[str, Any]) -> None:
     recovery_s = time.monotonic() - float(killed_at.read_text())
     if rank == 0:
         repeated = KILL_AT - saving.progress["step"]
-        common.write(config["out"], {"recovery_s": recovery_s, "repeated": float(repeated)})
+        values = {"recovery_s": recovery_s, "rejoined_s": recovery_s, "repeated": float(repeated)}
+        common.write(config["out"], values)
 
 
 if __name__ == "__main__":

@@ -61,6 +61,11 @@ class Contender:
     launcher: Launcher = "python"
     max_runs: int | None = None
 
+    @property
+    def needs_ray(self) -> bool:
+        """True for Ray alone or with another library."""
+        return self.name.startswith(RAY)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Row:

@@ -1,5 +1,7 @@
 """Training on this machine: startup, steps, reports, restarts, and the controller alone."""
 
+import os
+
 from bench.rows.definitions import (
     OURS,
     RAY,
@@ -12,6 +14,10 @@ from bench.rows.definitions import (
 )
 
 MODES = ("SYNC", "ASYNC", "NO_UPLOAD")
+TORCHFT = "Ray with torchft"
+KILLS = int(os.environ.get("BENCH_KILLS", "20"))
+KILL_DISTANCE_S = float(os.environ.get("BENCH_KILL_DISTANCE_S", "3"))
+"""Kills of the rows `kills` and `loaders`, and their mean distance in seconds in `kills`."""
 SNAPSHOT_BYTES = 500_000_000
 """Size of the state of each rank that is copied or saved."""
 SIZES = {"1 kB": 1_000, "10 MB": 10_000_000, "500 MB": 500_000_000}
@@ -229,12 +235,13 @@ ROWS: tuple[Row, ...] = (
                 argument="torchrun",
                 launcher="restarting torchrun",
             ),
+            Contender(name=TORCHFT, module="torchft_recovery", argument="ray-torchft"),
         ),
         metrics=(
             Metric(
                 key="recovery_s",
                 label="SIGKILL of a worker to the next optimizer step, memory snapshots "
-                "(Ray: checkpoints, torchrun: asynchronous DCP)",
+                "(Ray: checkpoints, torchrun: asynchronous DCP, torchft: of the survivor)",
                 unit="s",
                 better="less",
                 target=Target(limit=0.3),
@@ -246,8 +253,53 @@ ROWS: tuple[Row, ...] = (
                 better="less",
                 target=Target(limit=1),
             ),
+            Metric(
+                key="rejoined_s", label="to the next step of all workers", unit="s", better="less"
+            ),
         ),
         timeout_s=300.0,
+    ),
+    Row(
+        name="kills",
+        group="train",
+        contenders=(
+            Contender(name=OURS, module="kills", argument="syncline"),
+            Contender(
+                name="torchrun", module="kills", argument="torchrun", launcher="restarting torchrun"
+            ),
+        ),
+        metrics=(
+            Metric(
+                key="goodput",
+                label=f"{KILLS} kills, {KILL_DISTANCE_S:g} s apart on average: goodput "
+                "(torchrun: asynchronous DCP)",
+                unit="%",
+                better="more",
+            ),
+            Metric(key="lost_s", label="time lost per kill", unit="s", better="less"),
+            Metric(
+                key="repeated",
+                label="repeated steps per kill",
+                unit="",
+                better="less",
+                target=Target(limit=1),
+            ),
+            Metric(
+                key="wrong_samples",
+                label="samples lost or repeated",
+                unit="",
+                better="less",
+                target=Target(limit=0),
+            ),
+            Metric(
+                key="differs",
+                label="weights differ from those without kills (1: yes)",
+                unit="",
+                better="less",
+                target=Target(limit=0),
+            ),
+        ),
+        timeout_s=120.0 + KILLS * (KILL_DISTANCE_S + 20.0),
     ),
     Row(
         name="snapshot_stall",
@@ -270,6 +322,70 @@ ROWS: tuple[Row, ...] = (
             Metric(key="first_ms", label="the first time", unit="ms", better="less"),
         ),
         timeout_s=600.0,
+    ),
+    Row(
+        name="save_stall",
+        group="train",
+        contenders=(Contender(name=OURS, module="save_stall", argument="syncline"),),
+        metrics=(
+            Metric(
+                key="ratio",
+                label="`train.save` of 500 MB relative to a memory snapshot: the step waits",
+                unit="",
+                better="less",
+                target=Target(limit=1.0),
+            ),
+            Metric(key="save_ms", label="`train.save`", unit="ms", better="less"),
+            Metric(key="snapshot_ms", label="`train.snapshot`", unit="ms", better="less"),
+        ),
+        timeout_s=300.0,
+    ),
+    Row(
+        name="watch_overhead",
+        group="train",
+        contenders=(Contender(name=OURS, module="watch_overhead", argument="syncline"),),
+        metrics=(
+            Metric(
+                key="percent",
+                label="diagnosis of stalls, CPU time on a rank with steps of 5 ms",
+                unit="%",
+                better="less",
+                target=Target(limit=0.5),
+            ),
+            Metric(key="watch_percent", label="the watch alone", unit="%", better="less"),
+            Metric(
+                key="entry_us", label="an entry of the flight recorder", unit="us", better="less"
+            ),
+        ),
+        timeout_s=300.0,
+    ),
+    Row(
+        name="loaders",
+        group="train",
+        contenders=(
+            Contender(name=OURS, module="loader_resume", argument="syncline"),
+            Contender(
+                name="the libraries alone", module="loader_resume", argument="library", max_runs=1
+            ),
+        ),
+        metrics=(
+            Metric(
+                key="lost",
+                label=f"loaders of other libraries, {KILLS} kills: lost samples",
+                unit="",
+                better="less",
+                target=Target(limit=0),
+            ),
+            Metric(
+                key="repeated",
+                label="repeated samples",
+                unit="",
+                better="less",
+                target=Target(limit=0),
+            ),
+            Metric(key="loaders", label="loaders that are installed", unit="", better="more"),
+        ),
+        timeout_s=120.0 + 20.0 * KILLS,
     ),
     _saved_checkpoint("local", "local disk"),
     _saved_checkpoint("slow", "slow storage"),
