@@ -69,7 +69,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "__main__": frozenset({"cli"}),
     "as_ray": frozenset({"__init__", "cli", "core"}),
     "dag": frozenset({"core"}),
-    "experimental": frozenset({"core", "ray_paths"}),
+    "experimental": frozenset({"core", "ray_paths", "util"}),
     "job_submission": frozenset({"core"}),
     "cli": frozenset(
         {

@@ -374,6 +374,16 @@ class ActorMethod:
         """The actor's number."""
         return self._definition.actor_id
 
+    @property
+    def actor_call(self) -> ActorMethod:
+        """Method of the same actor that calls a function with it: `actor_call.remote(f, ...)`."""
+        return ActorMethod(
+            replace(
+                self._definition, method="__ray_call__", options=MethodOptions(), signature=None
+            ),
+            self._hold,
+        )
+
     def _with(self, options: Keywords) -> ActorMethod:
         definition = self._definition
         changed = updated(definition.options, options)

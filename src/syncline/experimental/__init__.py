@@ -1,7 +1,8 @@
 """Names of Ray's experimental package that programs use.
 
-`internal_kv`: small values that all processes share; `tqdm_ray`: progress bars of workers. They
-load on first use, as do further names of `ray_paths`.
+`internal_kv`: small values that all processes share; `tqdm_ray`: progress bars of workers;
+`collective`: collective operations in graphs. They load on first use, as do further names of
+`ray_paths`.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from typing import Any, NoReturn
 
 from syncline.ray_paths import finder
 
-__all__ = ["internal_kv", "set_resource", "tqdm_ray"]
+__all__ = ["collective", "internal_kv", "set_resource", "tqdm_ray"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("internal_kv", "tqdm_ray"):
+    if name in ("collective", "internal_kv", "tqdm_ray"):
         return importlib.import_module(f"{__name__}.{name}")
     return finder.attribute(__name__, name, __all__)
 

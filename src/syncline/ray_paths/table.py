@@ -102,6 +102,11 @@ PATHS: Mapping[str, Rows] = {
     "dag.input_node": {"syncline.core.dag.nodes": "DAGInputData InputAttributeNode InputNode"},
     "dag.output_node": {"syncline.core.dag.nodes": "MultiOutputNode"},
     "dag.vis_utils": {"syncline.core.dag.drawing": "plot"},
+    "dag.collective_node": {"syncline.experimental.collective.nodes": "CollectiveOutputNode"},
+    "experimental.collective.operations": {
+        "syncline.experimental.collective.binding": "allgather allreduce reducescatter"
+    },
+    "experimental.util.types": {"syncline.experimental.collective.types": "ReduceOp"},
     "experimental.compiled_dag_ref": {
         "syncline.core.refs": "ObjectRef:CompiledDAGFuture ObjectRef:CompiledDAGRef"
     },

@@ -43,6 +43,10 @@ class BoundMethod(Callee, Protocol):
     def actor_id(self) -> int:
         """The actor."""
 
+    @property
+    def actor_call(self) -> Callee:
+        """Method of the actor that calls a function with it."""
+
 
 class DAGNode(NestedNode):
     """Base of the nodes."""
@@ -293,6 +297,12 @@ class ClassMethodNode(DAGNode):
         """The actor; None for a method of a `ClassNode`."""
         return None if self._method is None else self._method.actor_id
 
+    @property
+    def actor_call(self) -> Callee:
+        """Method that calls a function with the actor, which runs."""
+        assert self._method is not None, "the actor of a `ClassNode` does not run"
+        return self._method.actor_call
+
     def get_method_name(self) -> str:
         """Return the name of the method."""
         return self._name
@@ -321,7 +331,7 @@ class MethodOutputNode(ClassMethodNode):
     """One of several return values of an actor's method."""
 
     def __init__(self, call: ClassMethodNode, index: int) -> None:
-        super().__init__((call, index), {}, name=call.get_method_name())
+        super().__init__((call, index), {}, name=call.get_method_name(), method=call._method)
         self.class_method_call = call
         self.output_idx = index
 

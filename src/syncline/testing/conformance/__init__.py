@@ -46,7 +46,7 @@ from syncline.testing.conformance.state import FreedValues, RemoteNames, StateAp
 from syncline.testing.conformance.suite import EngineOptions, EngineTraits, Suite, tests_for
 from syncline.testing.conformance.tasks import NestedTasks, ParallelTasks, Retries, Tasks
 from syncline.testing.conformance.terminating import Terminating
-from syncline.testing.conformance.torch_collectives import Collectives
+from syncline.testing.conformance.torch_collectives import CollectiveGraphs, Collectives
 from syncline.testing.conformance.utilities import ActorPools, PoolsOfMortals, Queues
 
 __all__ = ["SUITES", "EngineTraits", "Suite", "tests_for", "tests_for_engine"]
@@ -93,6 +93,7 @@ SUITES: tuple[type[Suite], ...] = (
     SharedKeyValues,
     Serializers,
     Collectives,
+    CollectiveGraphs,
     Metrics,
     TaskCrashes,
     ActorCrashes,

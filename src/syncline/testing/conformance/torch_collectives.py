@@ -1,4 +1,4 @@
-"""`util.collective` between actors."""
+"""`util.collective` between actors, and `experimental.collective` in graphs of their calls."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 import pytest
 
 import syncline
+from syncline.dag import InputNode, MultiOutputNode
+from syncline.experimental import collective as graph_collective
 from syncline.testing.conformance.suite import Suite, Trait
 from syncline.testing.tasks import get
 from syncline.util import collective
@@ -26,6 +28,101 @@ class Member:
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return function(*arguments)
+
+
+@syncline.remote
+class Computer:
+    """An actor whose methods are bound in graphs."""
+
+    def scaled(self, values: list[float], factor: float) -> Any:
+        import torch
+
+        return torch.tensor(values) * factor
+
+    def total(self, tensor: Any) -> float:
+        return float(tensor.sum())
+
+    def failed(self, values: list[float]) -> Any:
+        raise LookupError("no tensor")
+
+
+class CollectiveGraphs(Suite):
+    """Collective operations that are bound in graphs."""
+
+    needs: ClassVar[tuple[Trait, ...]] = ("processes", "parallel")
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def actors(cls) -> Iterator[Any]:
+        pytest.importorskip("torch")
+        actors = [Computer.remote() for _ in range(2)]
+        yield actors
+        for actor in actors:
+            syncline.kill(actor)
+
+    def test_compiled_graph_reduces_in_each_execution(self, actors: Any) -> None:
+        with InputNode() as values:
+            scaled = [actor.scaled.bind(values, n) for n, actor in enumerate(actors, 1)]
+            reduced = graph_collective.allreduce.bind(scaled)
+            totals = [actor.total.bind(each) for actor, each in zip(actors, reduced, strict=True)]
+        compiled = MultiOutputNode(totals).experimental_compile()
+        assert [get(compiled.execute([n, 1.0])) for n in (1.0, 2.0)] == [[6.0, 6.0], [9.0, 9.0]]
+        compiled.teardown()
+
+    def test_every_operation_of_one_graph(self, actors: Any) -> None:
+        with InputNode() as values:
+            scaled = [actor.scaled.bind(values, n) for n, actor in enumerate(actors, 1)]
+            outputs = [
+                *graph_collective.allgather.bind(scaled),
+                *graph_collective.reducescatter.bind(scaled),
+                *(
+                    node
+                    for op in graph_collective.ReduceOp
+                    for node in graph_collective.allreduce.bind(scaled, op)[:1]
+                ),
+            ]
+        found = get(MultiOutputNode(outputs).execute([1.0, 4.0]))
+        assert [each.tolist() for each in found] == [
+            *[[1.0, 4.0, 2.0, 8.0]] * 2,
+            *[[3.0], [12.0]],
+            *[[3.0, 12.0], [2.0, 32.0], [2.0, 8.0], [1.0, 4.0], [1.5, 6.0]],
+        ]
+
+    def test_several_tensors_of_each_actor(self, actors: Any) -> None:
+        with InputNode() as values:
+            nested = graph_collective.allreduce.bind(
+                [[actor.scaled.bind(values, n) for actor in actors] for n in (1, 10)]
+            )
+        found = get(MultiOutputNode([node for own in nested for node in own]).execute([2.0]))
+        assert [each.tolist() for each in found] == [[4.0], [40.0]] * 2
+
+    def test_results_are_inputs_of_other_operations(self, actors: Any) -> None:
+        with InputNode() as values:
+            first = graph_collective.allreduce.bind(
+                [actor.scaled.bind(values, 1) for actor in actors]
+            )
+            second = graph_collective.allgather.bind(first)
+        assert get(second[0].execute([1.0])).tolist() == [2.0, 2.0]
+
+    def test_a_failed_input_fails_all_outputs(self, actors: Any) -> None:
+        with InputNode() as values:
+            outputs = graph_collective.allreduce.bind(
+                [actors[0].scaled.bind(values, 1), actors[1].failed.bind(values)]
+            )
+        for ref in MultiOutputNode(outputs).execute([1.0]):
+            with pytest.raises(LookupError):
+                get(ref)
+
+    def test_wrong_tensors_are_refused(self, actors: Any) -> None:
+        with InputNode() as values:
+            scaled = [actor.scaled.bind(values, 1) for actor in actors]
+            totals = [actor.total.bind(node) for actor, node in zip(actors, scaled, strict=True)]
+            numbers = graph_collective.allreduce.bind(totals)
+            uneven = graph_collective.reducescatter.bind(scaled)
+        with pytest.raises(ValueError, match="returns a torch tensor"):
+            get(numbers[0].execute([1.0]))
+        with pytest.raises(ValueError, match="cannot be divided among 2 actors"):
+            get(uneven[0].execute([1.0, 2.0, 3.0]))
 
 
 class Collectives(Suite):

@@ -126,13 +126,23 @@ def create_collective_group(
             f"The ranks {list(ranks)} are not those of a group of {world_size}: pass each of 0 to "
             f"{world_size - 1} once."
         )
+    actor_ids = [int(actor._actor_id) for actor in actors]
+    declare_group(actor_ids, ranks, backend, group_name, gloo_timeout)
+
+
+def declare_group(
+    actor_ids: Sequence[int],
+    ranks: Sequence[int],
+    backend: str,
+    group_name: str,
+    gloo_timeout: int = 30_000,
+) -> None:
+    """Declare a group of actors, given by their ids; see `create_collective_group`."""
     declaration = {
         "backend": Backend(backend),
-        "world_size": world_size,
+        "world_size": len(ranks),
         "gloo_timeout": gloo_timeout,
-        "ranks": {
-            str(int(actor._actor_id)): rank for actor, rank in zip(actors, ranks, strict=True)
-        },
+        "ranks": {str(actor_id): rank for actor_id, rank in zip(actor_ids, ranks, strict=True)},
     }
     engine = ensure_engine()
     data = json.dumps(declaration).encode()
