@@ -55,12 +55,18 @@ def loop(config: dict[str, Any]) -> list[float]:
     class Kill(TrainerCallback):
         def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             done = Path(config["killed"])
+            if config["snapshots"]:
+                rank = train.get_context().get_world_rank()
+                with Path(f"{done}-steps-{rank}").open("a") as steps:
+                    steps.write(f"{state.global_step}\n")
             if (
                 state.global_step == config["kill_at"]
                 and train.get_context().get_world_rank() == 1
                 and not done.exists()
             ):
-                train.get_checkpoint()  # returns after the commit, so the next attempt resumes here
+                if not config["snapshots"]:
+                    # Returns after the commit, so the next attempt resumes here.
+                    train.get_checkpoint()
                 done.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
 
@@ -112,14 +118,16 @@ def loop(config: dict[str, Any]) -> list[float]:
     ]
 
 
-def fit(directory: Path, name: str, *, reads: str, kill_at: int | None) -> train.Result:
+def fit(
+    directory: Path, name: str, *, reads: str, kill_at: int | None, snapshots: bool = False
+) -> train.Result:
     places = {
         "output": str(directory / f"{name}-output"),
         "killed": str(directory / f"{name}-killed"),
     }
     return TorchTrainer(
         loop,
-        train_loop_config={"reads": reads, "kill_at": kill_at, **places},
+        train_loop_config={"reads": reads, "kill_at": kill_at, "snapshots": snapshots, **places},
         datasets={"train": syncline.data.from_items(rows(40)).random_shuffle(seed=1)}
         if reads == "dataset"
         else None,
@@ -128,6 +136,7 @@ def fit(directory: Path, name: str, *, reads: str, kill_at: int | None) -> train
             name=name,
             storage_path=str(directory),
             failure_config=train.FailureConfig(max_failures=1),
+            snapshot=train.SnapshotConfig() if snapshots else None,
         ),
     ).fit()
 
@@ -151,3 +160,27 @@ def test_run_killed_in_middle_of_epoch_ends_with_same_weights(tmp_path: Path, re
             "rng_state_1.pth",
         } <= saved
     assert not list((tmp_path / "killed-output").glob(".syncline-*"))
+
+
+@pytest.mark.parametrize(
+    ("reads", "kill_at"),
+    [
+        ("loader", 2),  # before the first checkpoint
+        ("loader", 8),  # the snapshot is of the end of an epoch
+        ("loader", 11),  # two steps after a checkpoint, in the middle of an epoch
+        ("dataset", 8),
+    ],
+)
+def test_a_killed_rank_repeats_at_most_one_step_with_snapshots(
+    tmp_path: Path, reads: str, kill_at: int
+) -> None:
+    undisturbed = fit(tmp_path, "undisturbed", reads=reads, kill_at=None, snapshots=True)
+    killed = fit(tmp_path, "killed", reads=reads, kill_at=kill_at, snapshots=True)
+    assert (tmp_path / "killed-killed").exists()
+    assert killed.return_value == undisturbed.return_value
+    for rank in range(2):
+        lines = (tmp_path / f"killed-killed-steps-{rank}").read_text().split()
+        assert len(lines) - len(set(lines)) <= 1
+        assert set(lines) == set(map(str, range(STEPS)))
+    assert killed.metrics is not None
+    assert killed.metrics["step"] == STEPS

@@ -2,6 +2,7 @@
 `TorchTrainer`.
 
 Files in the order in which data flows through them:
+    snapshots.py       memory snapshots after each optimizer step
     shard_loading.py   `prepare_trainer`: datasets of `syncline.data` in the `Trainer`
     reporting.py       `RayTrainReportCallback`: reports metrics and the `Trainer`'s checkpoints
 

@@ -1,4 +1,5 @@
-"""`prepare_trainer`: a `transformers.Trainer` that reads datasets of `syncline.data`.
+"""`prepare_trainer`: a `transformers.Trainer` that reads datasets of `syncline.data`, with memory
+snapshots.
 
 `get_dataset_shard(...).iter_torch_batches(...)` yields collated batches of this rank, on the
 device. The `Trainer`'s loaders would collate and shard them again, so they are replaced for such
@@ -13,6 +14,7 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 
 from syncline.data.iterate.batching import BatchIterable
+from syncline.train.huggingface.transformers.snapshots import SnapshotTrainer, warn_if_not_covered
 
 
 def prepare_trainer(trainer: Any) -> Any:
@@ -22,12 +24,17 @@ def prepare_trainer(trainer: Any) -> Any:
     restart the dataset resumes at the checkpoint's position. `ignore_data_skip` is therefore set,
     otherwise the `Trainer` would skip the consumed batches again.
 
+    With `RunConfig(snapshot=SnapshotConfig())`, a memory snapshot is taken after each optimizer
+    step, and `trainer.train` starts from it in the next attempt.
+
     Returns:
         `trainer` itself, with its `get_..._dataloader` methods overridden.
     """
     base = type(trainer)
+    if issubclass(base, SnapshotTrainer):
+        return trainer
 
-    class ShardTrainer(base):  # type: ignore[misc, valid-type]
+    class ShardTrainer(SnapshotTrainer, base):  # type: ignore[misc, valid-type]
         """The program's Trainer with loaders for `syncline.data`."""
 
         def get_train_dataloader(self) -> DataLoader[object]:
@@ -51,6 +58,7 @@ def prepare_trainer(trainer: Any) -> Any:
     trainer.__class__ = ShardTrainer
     if isinstance(trainer.train_dataset, BatchIterable):
         trainer.args.ignore_data_skip = True
+    warn_if_not_covered(trainer)
     return trainer
 
 
