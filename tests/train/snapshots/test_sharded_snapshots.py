@@ -63,7 +63,7 @@ def loop(config: dict[str, Any]) -> dict[str, Any]:
         parallel_strategy="fsdp" if config["mode"] == "fsdp" else "ddp",
         parallel_strategy_kwargs=options,
     )
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+    optimizer: torch.optim.Optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
     if config["prepared"]:
         optimizer = prepare_optimizer(optimizer)
     progress = {"epoch": 0, "step": 0}

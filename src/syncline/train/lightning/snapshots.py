@@ -14,7 +14,7 @@ from typing import Any
 
 from syncline.train.lightning.library import pl
 from syncline.train.lightning.loaders import Trainer
-from syncline.train.session import TrainSession, get_session
+from syncline.train.session import TrainSession, current_session, get_session
 
 logger = logging.getLogger("syncline")
 
@@ -26,9 +26,9 @@ def follow_trainer(trainer: Trainer) -> None:
     """Take snapshots of a trainer, and start it from the snapshot of this attempt, if the run has
     automatic snapshots.
     """
-    session = get_session("lightning.prepare_trainer")
-    snapshots = session.snapshots
-    if snapshots is None or not snapshots.spec.is_automatic:
+    session = current_session()
+    snapshots = None if session is None else session.snapshots
+    if session is None or snapshots is None or not snapshots.spec.is_automatic:
         return
     if not isinstance(trainer.strategy, SnapshotStrategy):
         if session.world_rank == 0:

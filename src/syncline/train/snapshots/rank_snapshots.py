@@ -319,7 +319,8 @@ class RankSnapshots:
             logger.warning(
                 "`RunConfig(snapshot=…)` is set, but no memory snapshot was taken, because no "
                 "optimizer made a step with parameters of a model from `prepare_model`. Prepare "
-                "the model, or call `train.snapshot()` with `SnapshotConfig(automatic=False)`."
+                "the model (for Lightning or Transformers, the Trainer with `prepare_trainer`), or "
+                "call `train.snapshot()` with `SnapshotConfig(automatic=False)`."
             )
 
     def _header(self, next_report: int) -> SnapshotHeader:
