@@ -11,8 +11,10 @@ import pytest
 pytest.importorskip("nicegui")
 
 from syncline.dashboard.pages.tuning_figures import curve_lines, parallel_options
+from syncline.dashboard.pages.tuning_page import compared_returns
 from syncline.dashboard.pages.tuning_table import TableContents, row_of, table_columns
 from syncline.dashboard.pages.tuning_trial import TAIL_BYTES, read_output
+from syncline.dashboard.rl_figures import RETURN
 from syncline.dashboard.search_figures import parallel_coordinates, select_curves
 from syncline.dashboard.search_table import Field
 from syncline.dashboard.search_trials import SearchSnapshot, TrialReader
@@ -124,3 +126,26 @@ def test_what_a_trial_printed_is_read_from_its_own_directory_only(tmp_path: Path
     assert text == "last token=***\n"
     for directory in ("../outside", "..", "", "/etc", "missing", "a\0b"):
         assert read_output(place, directory) == []
+
+
+def test_the_trials_with_returns_are_looked_up_once_for_all_trials(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A lookup for each trial let the page of a search with 10 000 trials hang."""
+    lookups: list[str] = []
+    members_of = Series.members_of
+
+    def counted(series: Series, name: str) -> list[str]:
+        lookups.append(name)
+        return members_of(series, name)
+
+    monkeypatch.setattr(Series, "members_of", counted)
+    found, series = TrialReader(), Series()
+    for number in range(30):
+        trial = f"a_{number}"
+        found.add([{"trial": trial, "name": trial, "status": "RUNNING", "config": {"lr": number}}])
+        name = RETURN if number % 2 else "loss"
+        series.add({"trial": trial, "iteration": 1, "time": 1.0, "metrics": {name: 1.0}})
+    compared = compared_returns(found.snapshot(), series)
+    assert [one.member for one in compared] == [f"a_{number}" for number in range(1, 30, 2)]
+    assert lookups == [RETURN]

@@ -127,7 +127,7 @@ class Series:
 
     def members_of(self, name: str) -> list[str]:
         """Return the members that reported a metric."""
-        return [member for member in self.members if member in self._curves.get(name, {})]
+        return sorted(self._curves.get(name, {}), key=member_order)
 
     def add(self, record: Mapping[str, object]) -> None:
         """Add a line of `metrics.jsonl`; ignore lines of another form."""
