@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 
 from syncline.launcher import worker_stacks
 from syncline.runs.outliers import NO_ANSWER, ranks_text
+from syncline.runs.record_files import Files
 
 
 class LiveError(RuntimeError):
@@ -25,8 +26,10 @@ class LiveActions:
         self._stop = stop
         self.workers: Mapping[int, Mapping[str, object]] = {}
         """Fields of each worker by rank; empty before the first start."""
-        self.directory: str | None = None
-        """Directory of the run; None on remote storage."""
+        self.files: Files | None = None
+        """Files of the run directory, whose writes run on the threads of requests; None without a
+        record.
+        """
         self.diagnosis: Callable[[], dict[str, object]] = dict
         """Returns the state of the diagnosis; see `RankHealth.to_json`."""
 
@@ -59,9 +62,11 @@ class LiveActions:
         if action == "profile":
             from syncline.launcher import profile_tools  # loads much of the library
 
+            if self.files is None:
+                raise LiveError("The run has no record that a profile could be written to.")
             rank = _rank(workers, arguments.get("rank"))
             pid = _pid(workers, rank)
-            return {"file": profile_tools.take(rank, pid, self.directory, arguments)}
+            return {"file": profile_tools.take(rank, pid, self.files, arguments)}
         raise ValueError(
             f"Unknown action {action!r} of a run. Actions: workers, stacks, profile, diagnosis, "
             "stop."

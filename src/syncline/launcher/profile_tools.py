@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from syncline.launcher import profile_signal
+from syncline.runs.record_files import Files
 from syncline.runs.run_directory import PROFILES_DIRECTORY
 from syncline.train.workers.profiling import cpu_profile, memory_profile
 from syncline.train.workers.profiling.profile_request import (
@@ -26,8 +27,8 @@ _POLL_S = 0.1
 _SLACK_S = 10.0
 
 
-def take(rank: int, pid: int, run: str | None, arguments: Mapping[str, object]) -> str:
-    """Take a profile; return the path of its file in the run directory.
+def take(rank: int, pid: int, files: Files, arguments: Mapping[str, object]) -> str:
+    """Take a profile; return the path of its file in the run directory, which has these `files`.
 
     Raises:
         ValueError: Arguments that cannot be meant.
@@ -35,8 +36,6 @@ def take(rank: int, pid: int, run: str | None, arguments: Mapping[str, object]) 
         OSError: The file cannot be written.
     """
     request = ProfileRequest.of(arguments)
-    if run is None:
-        raise ProfileError("Profiles of runs on remote storage are not supported")
     stem = f"{time.strftime('%Y%m%d-%H%M%S')}-rank-{rank}-{os.urandom(2).hex()}"
     name = f"{PROFILES_DIRECTORY}/{stem}-{request.ending}"
     with tempfile.TemporaryDirectory(prefix="syncline-profile-") as directory:
@@ -46,9 +45,7 @@ def take(rank: int, pid: int, run: str | None, arguments: Mapping[str, object]) 
             problem = None
         else:
             problem = _ask(pid, request, target)
-        kept = Path(run, name)
-        kept.parent.mkdir(exist_ok=True)
-        kept.write_bytes(target.read_bytes())
+        files.write(name, target.read_bytes())
     if problem is not None:
         raise ProfileError(f"{problem}. The recorded part is in {name}")
     return name

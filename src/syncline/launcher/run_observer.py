@@ -200,7 +200,7 @@ class RunObserver:
             return
         self._details_at = self._clock() + DETAILS_AFTER_S
         self._next_flush = self._clock() + FLUSH_INTERVAL_S
-        self._live.directory = files.local_path
+        self._live.files = files
         self._withdraw = control.serve(f"run:{path}", self._live.answer)
 
     def _give_up(self, error: Exception) -> None:
