@@ -44,6 +44,21 @@ def test_directories_are_private(root: Path) -> None:
     assert directory.stat().st_mode & 0o777 == 0o700
 
 
+def test_each_node_has_a_directory_of_its_own(tmp_path: Path) -> None:
+    elsewhere = "/mnt/memory/syncline-7-snapshots/key"
+    assert directories.on_this_node(elsewhere) == tmp_path / "root" / "key"
+
+
+def test_the_file_system_in_memory_may_be_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # the root of the other tests
+    monkeypatch.setenv("SYNCLINE_SHARED_MEMORY", str(tmp_path))
+    assert directories.root() == tmp_path / f"syncline-{os.getuid()}-snapshots"
+    monkeypatch.delenv("SYNCLINE_SHARED_MEMORY")
+    assert directories.root() != tmp_path / f"syncline-{os.getuid()}-snapshots"
+
+
 def test_a_run_of_the_same_name_has_another_directory() -> None:
     assert directories.directory_of("/runs/a", 1.0) != directories.directory_of("/runs/a", 2.0)
     assert directories.directory_of("/runs/a", 1.0) != directories.directory_of("/runs/b", 1.0)

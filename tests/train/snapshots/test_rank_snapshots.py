@@ -224,6 +224,8 @@ def test_registered_values_are_restored_when_they_are_registered(tmp_path: Path)
     [
         ({"every_s": -1}, ValueError, "0 or more seconds"),
         ({"every_s": float("nan")}, ValueError, "0 or more seconds"),
+        ({"copy_every_s": -1}, ValueError, "0 or more seconds"),
+        ({"copy_every_s": "5"}, TypeError, "not a number of seconds"),
         ({"keep_s": "10"}, TypeError, "not a number of seconds"),
         ({"memory_bytes": 0}, ValueError, "must be positive"),
         ({"memory_bytes": 1.5}, TypeError, "not a number of bytes"),

@@ -100,6 +100,17 @@ def test_missing_empty_foreign_and_invalidated_files_are_no_snapshots(tmp_path: 
     assert slot.header() is None
 
 
+def test_the_file_of_another_version_is_told_by_its_format(tmp_path: Path) -> None:
+    slot = SnapshotSlot(tmp_path / "slot")
+    slot.write(header(), regions(ARRAYS), b"")
+    with (tmp_path / "slot").open("r+b") as file:
+        file.seek(8)  # after the magic bytes
+        file.write((1).to_bytes(4, "little"))
+    found = slot.header()
+    assert found is not None
+    assert (found.format, found.rank, found.world_size) == (1, 1, 2)
+
+
 def test_a_changed_description_is_an_error(tmp_path: Path) -> None:
     slot = SnapshotSlot(tmp_path / "slot")
     slot.write(header(), [], b"description")

@@ -62,8 +62,8 @@ class RunSnapshots:
         if choice.is_incomplete:  # the ranks may have been on other nodes in an earlier program
             found |= self._found_by_tasks(living_nodes() - found.keys())
             choice = self._chosen(found, len(group), latest_report)
-        if self._directory.exists():
-            directories.join(self._directory)
+        if self._directory.exists() or choice.step is not None:
+            directories.join(self._directory)  # also on a node without ranks, for the count
             choice = directories.count_start(self._directory, choice)
         if choice.refusal:
             logger.warning("%s. The attempt starts from the last checkpoint.", choice.refusal)
