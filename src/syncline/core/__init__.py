@@ -26,6 +26,6 @@ Files in the order in which a call flows through them:
 - `state_machine`: base of the state machines; `event_loops`: end of event loops in threads;
   `random_states`: states of the global random generators.
 
-Also: `labels`, `message`, `key_values` (small values that all processes share); `metrics` of user
+Also: `preloads` (modules that workers will import), `labels`, `message`, `key_values` (small values that all processes share); `metrics` of user
 code, `metrics_publisher` and `metrics_text`.
 """

@@ -37,6 +37,29 @@ def test_workers_have_the_programs_imports_and_those_of_first_use() -> None:
     ]
 
 
+EXPECTING = """
+import sys
+import syncline
+from syncline.core import preloads
+
+@syncline.remote
+class Looks:
+    def for_module(self):
+        return "colorsys" in sys.modules
+
+syncline.init(num_cpus=1)
+print("before:", syncline.get(Looks.remote().for_module.remote()))
+preloads.expect("colorsys", "no_such_module")
+print("after:", syncline.get(Looks.remote().for_module.remote()), "colorsys" in sys.modules)
+"""
+
+
+def test_workers_have_the_modules_that_the_program_expects_them_to_import() -> None:
+    with run_program(EXPECTING) as program:
+        lines = program.wait().check().stdout.splitlines()
+    assert lines == ["before: False", "after: True False"]
+
+
 DRAWS = """
 import numpy, torch  # the template imports them, too
 import syncline

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
+from syncline.core import preloads
 from syncline.core.embedded import fork_server_messages
 from syncline.core.embedded.exit_status import SAMPLE_INTERVAL_S, ExitStatus, MemoryMonitor
 from syncline.core.embedded.fork_server_messages import (
@@ -80,7 +81,8 @@ LATER_MODULES = ("torch._dynamo",)
 """Modules that the fork server imports after the first workers have started.
 
 torch imports them for the first optimizer, for about a second. The first workers start without
-waiting for them, and their replacements have them.
+waiting for them, and their replacements have them. A `TorchTrainer` whose function trains a model
+expects them (`core.preloads`), so that its first workers have them, too.
 """
 LATER_S = 3.0
 MAX_FAILED_STARTS = 5
@@ -228,6 +230,7 @@ class WorkerProcesses:
         """Send the names of newly imported heavy modules to the fork server."""
         imported = [name for name in HEAVY_MODULES if name in sys.modules]
         imported += [first for name, first in FIRST_USE_MODULES.items() if name in imported]
+        imported += preloads.expected()
         wanted = tuple(name for name in imported if name not in self._preloaded)
         if wanted:
             self._preloaded.update(wanted)

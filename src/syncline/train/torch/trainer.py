@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
+from syncline.core import preloads
 from syncline.suggestions import suggest_arguments
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import DataConfig, ScalingConfig, ValidationConfig
 from syncline.train.run_config import RunConfig
+from syncline.train.torch.model_use import COMPILER, trains_a_model
 from syncline.train.torch_backend import TorchConfig
 from syncline.train.trainer import DataParallelTrainer, LoopConfig, TrainLoop, framework_config
 
@@ -66,3 +69,5 @@ class TorchTrainer(DataParallelTrainer):
             metadata=metadata,
             validation_config=validation_config,
         )
+        if "torch" in sys.modules and trains_a_model(train_loop_per_worker):
+            preloads.expect(COMPILER)
