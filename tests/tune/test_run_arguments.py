@@ -282,7 +282,7 @@ def test_isolation_is_that_of_the_configuration(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="exclude each other"):
         run(steps, tmp_path, isolation="worker", reuse_actors=True)
     with pytest.raises(ValueError, match="isolation='none'"):
-        tune.run_experiments({"one": {"run": steps}}, isolation="none")  # type: ignore[arg-type]
+        tune.run_experiments({"one": {"run": steps}}, isolation="none")
 
 
 def test_several_experiments(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from syncline.launcher.working_tree import GitError, WorkingTree
-from syncline.runs import annotations
+from syncline.runs.annotations import delete_run as delete_directory
 from syncline.runs.experiments import EXPERIMENT_FILE, experiment_of
 from syncline.runs.run_storage import StorageDirectory
 
@@ -31,4 +31,4 @@ def delete_run(run: StorageDirectory) -> None:
                 f"`refs/syncline/{experiment.run}` cannot be deleted. Repair the repository, or "
                 f"delete the directory of the run by other means. Error of git: {error}"
             ) from error
-    annotations.delete_run(run)
+    delete_directory(run)
