@@ -471,12 +471,16 @@ def _objective(
 def _resources(
     plan: SearchPlan, kind: type[Trainable]
 ) -> Callable[[Config], PlacementGroupFactory]:
+    default = resource_dict_to_pg_factory(None)
+    known: dict[PlacementGroupFactory, PlacementGroupFactory] = {}
+
     def resources(config: Config) -> PlacementGroupFactory:
         asked = requested_resources(plan.resources_per_trial, config)
         own: Any = kind.default_resource_request(config)  # of the user: a dict is accepted
         if isinstance(own, Mapping):
             own = resource_dict_to_pg_factory(own)
-        return asked or own or resource_dict_to_pg_factory(None)
+        found = asked or own or default
+        return known.setdefault(found, found)  # one object for all trials with the same resources
 
     return resources
 

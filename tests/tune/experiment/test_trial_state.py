@@ -99,3 +99,24 @@ def test_a_reset_trial_keeps_its_identity_and_nothing_else() -> None:
     }
     assert different == set()
     assert trial.checkpoints.latest is None
+
+
+def test_a_trial_pickled_between_any_two_results_has_the_same_statistics(
+    make_trial: Callable[..., Trial],
+) -> None:
+    losses = [3.0, float("nan"), 1.0, *map(float, range(12))]
+    whole: Trial = make_trial(0)
+    pickled: Trial = make_trial(0)
+    for loss in losses:
+        for trial in (whole, pickled):
+            trial.record_result({"loss": loss})
+        pickled = pickle.loads(cloudpickle.dumps(pickled))
+        assert repr(pickled.summary("loss")) == repr(whole.summary("loss"))  # NaN differs from NaN
+    assert whole.summary("loss") == {
+        "max": 11.0,
+        "min": 0.0,
+        "avg": 5.0,
+        "last": 11.0,
+        "last-5-avg": 9.0,
+        "last-10-avg": 6.5,
+    }

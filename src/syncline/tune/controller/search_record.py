@@ -21,6 +21,7 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +32,7 @@ from syncline.runs.run_directory import TRIALS_FILE
 from syncline.runs.secrets import masked
 from syncline.train.metric_values import flatten
 from syncline.tune.experiment.trial import Trial
+from syncline.tune.plain_pickle import is_plain
 from syncline.tune.result import AUTO_RESULT_KEYS, TIME_TOTAL_S, TRAINING_ITERATION, Config, Metrics
 
 logger = logging.getLogger("syncline")
@@ -254,7 +256,7 @@ class SearchRecord:
         error = trial.error_text[-ERROR_CHARACTERS:]
         now = (trial.status, trial.iteration, trial.stopped_by, error, location)
         is_same_config = recorded.config is trial.config or (
-            recorded.status != "" and recorded.config == recorded_config(trial.config)
+            recorded.status != "" and _is_recorded(trial.config, recorded.config)
         )
         if is_same_config and now == (
             recorded.status,
@@ -349,6 +351,12 @@ def recorded_config(config: Config) -> Config:
     return found
 
 
+def _is_recorded(config: Config, recorded: object) -> bool:
+    """Return True if `recorded` is the recorded form of a configuration."""
+    # Most configurations are recorded as they are, and a restore compares those of all trials.
+    return (is_plain(config) and config == recorded) or recorded_config(config) == recorded
+
+
 def _bounded(value: Any, depth: int) -> Any:
     """Return a value in plain values, shortened."""
     if isinstance(value, str):
@@ -392,11 +400,19 @@ def read_trial_lines(files: Files) -> list[_Line]:
     """Return the lines of `trials.jsonl`, without damaged ones."""
     lines: list[_Line] = []
     for piece in read_pieces(files, TRIALS_FILE):
-        for text in piece.split(b"\n")[:-1]:
-            try:
-                line = json.loads(text)
-                if isinstance(line, dict) and isinstance(line.get("iteration", 0), int):
-                    lines.append(line)
-            except ValueError:
-                continue
-    return lines
+        lines += _parsed(piece.split(b"\n")[:-1])
+    return [line for line in lines if isinstance(line.get("iteration", 0), int)]
+
+
+def _parsed(texts: list[bytes]) -> list[_Line]:
+    """Return the lines that are JSON objects."""
+    try:  # a call for all of them takes a third of the time
+        found = json.loads(b"[" + b",".join(texts) + b"]")
+    except ValueError:
+        found = []
+    if len(found) != len(texts):
+        found = []
+        for text in texts:
+            with suppress(ValueError):
+                found.append(json.loads(text))
+    return [line for line in found if isinstance(line, dict)]

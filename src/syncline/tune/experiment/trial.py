@@ -25,6 +25,8 @@ _FEW = 5
 
 SummaryState: TypeAlias = tuple[float, float, float, float, int, tuple[float, ...]]
 """(high, low, average, last, count, recent values)."""
+_Summary: TypeAlias = "float | SummaryState | MetricSummary"
+"""A single value; a pickled summary that nothing has read; or a summary."""
 
 
 class MetricSummary:
@@ -60,9 +62,12 @@ class MetricSummary:
         return self.high, self.low, self.average, self.last, self.count, tuple(self.recent)
 
     @classmethod
-    def of(cls, values: SummaryState) -> MetricSummary:
-        """Rebuild a summary from `as_tuple`."""
+    def of(cls, values: float | SummaryState) -> MetricSummary:
+        """Return the summary of a single value, or rebuild one from `as_tuple`."""
         summary = cls()
+        if not isinstance(values, tuple):
+            summary.add(values)
+            return summary
         summary.high, summary.low, summary.average, summary.last, summary.count, recent = values
         summary.recent.extend(recent)
         return summary
@@ -144,7 +149,9 @@ class Trial:
         """Iteration from which the latest start continued; 0 from scratch."""
         self.checkpoints = CheckpointManager(checkpoint_config)
         self.next_checkpoint_index = 0
-        self._summaries: dict[str, MetricSummary] = {}
+        # A search has many summaries, and most trials that report once: an object for each of
+        # them takes ten times as much memory, and time to pickle.
+        self._summaries: dict[str, _Summary] = {}
 
     # -- read by schedulers, callbacks and reporters
 
@@ -196,12 +203,12 @@ class Trial:
     @property
     def metric_analysis(self) -> dict[str, dict[str, float]]:
         """Statistics by metric (`a/b` if nested): max, min, avg, last, last-5-avg, last-10-avg."""
-        return {key: summary.as_dict() for key, summary in self._summaries.items()}
+        return {key: _opened(summary).as_dict() for key, summary in self._summaries.items()}
 
     def summary(self, metric: str) -> dict[str, float] | None:
         """Return `metric_analysis` of one metric; None if no number was reported for it."""
         summary = self._summaries.get(metric)
-        return summary.as_dict() if summary is not None else None
+        return _opened(summary).as_dict() if summary is not None else None
 
     def is_finished(self) -> bool:
         """Return True if the trial terminated or failed."""
@@ -270,22 +277,20 @@ class Trial:
         self.checkpoints.move(moved)
 
     def __getstate__(self) -> dict[str, object]:
-        # Tuples pickle ten times faster than objects, and a search has many summaries. The
-        # exception travels in `_error` only: many exceptions pickle but cannot be rebuilt.
-        summaries = {key: summary.as_tuple() for key, summary in self._summaries.items()}
+        # Tuples pickle ten times faster than objects. The exception travels in `_error` only: many
+        # exceptions pickle but cannot be rebuilt.
+        summaries = {
+            key: summary.as_tuple() if type(summary) is MetricSummary else summary
+            for key, summary in self._summaries.items()
+        }
         return {**self.__dict__, "_summaries": summaries, "_exception": None}
 
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state)
-        self._summaries = {
-            key: MetricSummary.of(values)  # type: ignore[arg-type]  # tuples in a pickled state
-            for key, values in self._summaries.items()
-        }
-
     def _summarize(self, key: str, value: float) -> None:
-        summary = self._summaries.get(key)
-        if summary is None:
-            summary = self._summaries[key] = MetricSummary()
+        known = self._summaries.get(key)
+        if known is None:
+            self._summaries[key] = value
+            return
+        summary = self._summaries[key] = _opened(known)
         summary.add(value)
 
     def __str__(self) -> str:
@@ -293,3 +298,7 @@ class Trial:
 
     def __repr__(self) -> str:
         return f"Trial({self.name}, {self.status})"
+
+
+def _opened(summary: _Summary) -> MetricSummary:
+    return summary if isinstance(summary, MetricSummary) else MetricSummary.of(summary)
