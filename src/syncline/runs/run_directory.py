@@ -461,7 +461,9 @@ class RunDirectory:
                 self._staging = tempfile.mkdtemp(prefix="syncline-run-", dir=self._staging_parent)
             root = self._staging
         path = os.path.join(root, name)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        parent = os.path.dirname(path)
+        if not os.path.isdir(parent):  # to look is much cheaper than to try
+            os.makedirs(parent, exist_ok=True)
         return path
 
 
