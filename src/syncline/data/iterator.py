@@ -20,6 +20,7 @@ from syncline.data.columnar import block as blocks
 from syncline.data.columnar.block import AnyBatch, BatchFormat, Block, Row
 from syncline.data.columnar.schemas import Schema
 from syncline.data.context import DataContext
+from syncline.data.iterate import torch_background
 from syncline.data.iterate.batch_source import BatchSource, Materialized
 from syncline.data.iterate.batching import (
     BatchIterable,
@@ -171,13 +172,18 @@ class DataIterator:
             RuntimeError: In the loop, for ragged columns.
         """
         batch = BatchOptions(batch_size=batch_size, **options)
-        conversion = _torch("iter_torch_batches").torch_conversion(
-            dtypes=dtypes,
-            device=device,
-            collate_fn=collate_fn,
-            pin_memory=pin_memory,
-            worker_device=worker_device(),
-        )
+        own_device = worker_device()
+        has_defaults = dtypes is None and collate_fn is None and device == "auto" and not pin_memory
+        if has_defaults and own_device is None and not torch_background.is_imported():
+            conversion: Any = torch_background.BackgroundConversion()
+        else:
+            conversion = _torch("iter_torch_batches").torch_conversion(
+                dtypes=dtypes,
+                device=device,
+                collate_fn=collate_fn,
+                pin_memory=pin_memory,
+                worker_device=own_device,
+            )
         return self._batches(batch, convert=conversion.convert, receive=conversion.receive)
 
     @keywords(LOOP)

@@ -115,3 +115,33 @@ def test_work_fails_with_the_cause_if_no_worker_can_be_started() -> None:
         output = program.wait().check().stdout
     assert "could not be started" in output
     assert "signal 9" in output
+
+
+WITHOUT_TORCH = """
+import sys
+import torch
+import syncline
+import syncline.data
+
+syncline.init(num_cpus=1)
+
+def without(batch):
+    return {"found": ["".join(reversed("hcrot")) in sys.modules] * len(batch["id"])}
+
+def mentions(batch):
+    return {"found": ["torch" in sys.modules] * len(batch["id"])}
+
+@syncline.remote
+def task():
+    return "torch" in sys.modules
+
+for function in (without, mentions):
+    dataset = syncline.data.range(4).map_batches(function)
+    print({row["found"] for row in dataset.iter_rows()})
+print(syncline.get(task.remote()))
+"""
+
+
+def test_workers_of_a_dataset_do_not_wait_for_torch_if_its_functions_do_not_use_it() -> None:
+    with run_program(WITHOUT_TORCH) as program:
+        assert program.wait().check().stdout.splitlines() == ["{False}", "{True}", "True"]

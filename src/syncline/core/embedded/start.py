@@ -185,9 +185,10 @@ class _Driver:
         self.engine.before_definition = self._send_program
         self.engine.read_output = self._read_output
         text = json.dumps(dict(environment), sort_keys=True) if environment else ""
-        with self._hub.guard:
-            self._hub.apply(self._hub.scheduler.prestart(text, 1))
-            self._hub.flush()
+        if not self._workers.starts_without_torch:  # else it depends on the first work
+            with self._hub.guard:
+                self._hub.apply(self._hub.scheduler.prestart(text, 1))
+                self._hub.flush()
         interrupts.install()
         self._update_register()
         self._shared_reactor.start()

@@ -24,6 +24,7 @@ from syncline.core.embedded.log_display import Stream
 from syncline.core.embedded.reactor import Reactor
 from syncline.core.embedded.worker_output import WorkerOutput
 from syncline.core.host import kill_group
+from syncline.core.worker_imports import may_use_torch
 from syncline.records import dataclass
 
 HEAVY_MODULES = (
@@ -57,6 +58,26 @@ HEAVY_MODULES = (
     "syncline.serve.deployment",
 )
 """Modules that workers get from the fork server, if the driver has imported them."""
+TORCH_MODULES = frozenset(
+    {
+        "torch",
+        "torch.distributed",
+        "torch.nn.parallel",
+        "accelerate",
+        "lightning.pytorch",
+        "pytorch_lightning",
+        "transformers.trainer",
+        "syncline.train.torch",
+        "syncline.train.lightning",
+        "syncline.train.huggingface.transformers",
+        "syncline.data.iterate.torch",
+    }
+)
+"""Those of `HEAVY_MODULES` that import torch, for about a second.
+
+In a program that uses no library of syncline besides data, the fork server imports them for the
+first worker that may use torch, or soon after the program has imported another library.
+"""
 FIRST_USE_MODULES = {
     "syncline.data.execute.data_worker": "pandas",
     "syncline.serve.deployment": "syncline.serve.controller.controller_thread",
@@ -138,6 +159,7 @@ class WorkerProcesses:
         self._on_ended = on_ended
         self._fork_server: ForkServerProcess | None = None
         self._preloaded: set[str] = set()
+        self._awaits_library = False
         self._unconfirmed: dict[int, tuple[LaunchWorker, tuple[int, ...]]] = {}
         self._failed_starts = 0  # deaths of fork servers since one has started a worker
         self._pids: dict[int, int] = {}
@@ -166,13 +188,18 @@ class WorkerProcesses:
         self._preloaded.clear()
         self._try_send(self._config, ())
         self._reactor.register(fork_server.connection.fileno(), self._on_fork_server)
-        self._preload()
+        self._preload(with_torch=not _uses_only_data())
         if self._fork_servers == 1:
             self._sample_memory()
 
+    @property
+    def starts_without_torch(self) -> bool:
+        """True if the program has imported torch and its workers may not need it."""
+        return "torch" in sys.modules and "torch" not in self._preloaded and _uses_only_data()
+
     def start(self, number: int, environment: str) -> socket.socket:
         """Start a worker; return the driver's end of its channel."""
-        self._preload()
+        self._preload(with_torch=may_use_torch() or not _uses_only_data())
         ours, theirs = socket.socketpair()
         pipes = [os.pipe(), os.pipe()]
         streams: tuple[Stream, Stream] = ("out", "err")
@@ -186,6 +213,9 @@ class WorkerProcesses:
         if "torch" in self._preloaded and self._preloaded.isdisjoint(LATER_MODULES):
             self._preloaded.update(LATER_MODULES)
             self._reactor.call_later(LATER_S, self._preload_later)
+        if _uses_only_data() and not self._awaits_library:
+            self._awaits_library = True
+            self._reactor.call_later(LATER_S, self._await_library)
         self._started += 1
         self._try_send(message, fds)
         self._preload_next()
@@ -226,9 +256,13 @@ class WorkerProcesses:
             self._fork_server.connection.close()
             self._fork_server.process.returncode = 0  # not a child of this process
 
-    def _preload(self) -> None:
+    def _preload(self, *, with_torch: bool) -> None:
         """Send the names of newly imported heavy modules to the fork server."""
-        imported = [name for name in HEAVY_MODULES if name in sys.modules]
+        imported = [
+            name
+            for name in HEAVY_MODULES
+            if name in sys.modules and (with_torch or name not in TORCH_MODULES)
+        ]
         imported += [first for name, first in FIRST_USE_MODULES.items() if name in imported]
         imported += preloads.expected()
         wanted = tuple(name for name in imported if name not in self._preloaded)
@@ -252,6 +286,15 @@ class WorkerProcesses:
             self._try_send(
                 Preload(modules=LATER_MODULES, sys_path=tuple(sys.path), when_idle=True), ()
             )
+
+    def _await_library(self) -> None:
+        """Preload torch soon after the program has imported another library than data."""
+        if self._closed:
+            return
+        if _uses_only_data():
+            self._reactor.call_later(LATER_S, self._await_library)
+        else:
+            self._preload(with_torch=True)
 
     def _try_send(self, message: object, fds: tuple[int, ...]) -> None:
         if self._fork_server is None:
@@ -361,6 +404,16 @@ class WorkerProcesses:
             if not pipe.pauses:
                 self._reactor.unregister(fd)
             os.close(fd)
+
+
+def _uses_only_data() -> bool:
+    """Return True if the program has imported no library of syncline besides data."""
+    others = (
+        name
+        for name in HEAVY_MODULES
+        if name.startswith("syncline.") and not name.startswith("syncline.data.")
+    )
+    return "syncline.data" in sys.modules and not any(name in sys.modules for name in others)
 
 
 def _readable(fd: int) -> bool:

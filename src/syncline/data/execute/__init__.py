@@ -12,6 +12,7 @@ Files, in the order in which data flows through them:
     block_store.py         blocks by number, delivered blocks, held blocks
     task_attempts.py       a launched task through all its attempts; which errors are retried
     executors.py           where each stage runs; threads
+    torch_use.py           whether the workers of a plan may use torch
     worker_pools.py        worker processes shared by stages, and actor pools
     worker_handles.py      the driver's handle of a worker, idle workers, node assignment
     data_worker.py         the actor that runs tasks in a worker process

@@ -40,6 +40,7 @@ from syncline.data.execute.task_run import (
     slice_inputs,
     task_error,
 )
+from syncline.data.execute.torch_use import may_use_torch
 from syncline.data.execute.worker_handles import warm_workers
 from syncline.data.execute.worker_pools import ActorExecutor, WorkerExecutor
 
@@ -211,9 +212,11 @@ class Executors:
         self._codes: dict[TaskCodeKey, TaskCode] = {}
         self._references: dict[TaskCodeKey, ObjectRef[TaskCode]] = {}
         self._prepared: dict[int, Prepared] = {}
+        self._may_use_torch = True
 
     def open(self, listener: ExecutorListener) -> None:
         """Create the executors; pools start their first actors. `listener` receives reports."""
+        self._may_use_torch = self._is_local or may_use_torch(self._plan)
         threads = ThreadExecutor(self.submit, self._post, listener, in_user_thread=self._is_local)
         for number, stage in enumerate(self._plan.stages):
             if isinstance(stage.grouping, ExchangeRows):
@@ -329,7 +332,14 @@ class Executors:
         wanted = kind if isinstance(kind, Workers) else Workers()
         found = next((each for each in self._workers if each.serves(wanted)), None)
         if found is None:
-            found = WorkerExecutor(self.number, self._post, listener, wanted, warm_workers)
+            found = WorkerExecutor(
+                self.number,
+                self._post,
+                listener,
+                wanted,
+                warm_workers,
+                may_use_torch=self._may_use_torch,
+            )
             self._workers.append(found)
         return found
 
@@ -337,7 +347,15 @@ class Executors:
         self, number: int, kind: Actors, listener: ExecutorListener
     ) -> ActorExecutor:
         key = TaskCodeKey(self.number, number, "task")
-        return ActorExecutor(key, kind, self._reference(key), self._plan, self._post, listener)
+        return ActorExecutor(
+            key,
+            kind,
+            self._reference(key),
+            self._plan,
+            self._post,
+            listener,
+            may_use_torch=self._may_use_torch,
+        )
 
     def _code(self, key: TaskCodeKey) -> TaskCode:
         code = self._codes.get(key)

@@ -15,10 +15,11 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from syncline.core import api, lifecycle
+from syncline.core import api, lifecycle, worker_imports
 from syncline.core.placement import NodeAffinitySchedulingStrategy
 from syncline.data.execute.data_worker import DataWorker, TaskCodeKey
 from syncline.data.execute.task_attempts import ActiveTask
@@ -49,16 +50,22 @@ _PLACEMENT_OPTIONS = frozenset(
 
 
 class WorkerHandle:
-    """The driver's handle of a `DataWorker`. Not thread-safe."""
+    """The driver's handle of a `DataWorker`. Not thread-safe.
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
+    Args:
+        options: `remote` options.
+        may_use_torch: False to start the process without torch, which takes less time.
+    """
+
+    def __init__(self, options: Mapping[str, Any], *, may_use_torch: bool = True) -> None:
+        self.may_use_torch = may_use_torch
         # Workers reserve no CPU in the engine: the scheduler counts CPUs as slots, so that the
         # workers of a training run cannot starve their own input.
-        self.actor = (
-            api.remote(DataWorker)
-            .options(**{"num_cpus": 0, **self._placement(options), **options})
-            .remote()
+        actor_class = api.remote(DataWorker).options(
+            **{"num_cpus": 0, **self._placement(options), **options}
         )
+        with nullcontext() if may_use_torch else worker_imports.without_torch():
+            self.actor = actor_class.remote()
         self.begin = self.actor.begin.options(num_returns=2)
         self.resume = self.actor.resume.options(num_returns=2)
         self.known: set[TaskCodeKey] = set()
@@ -122,12 +129,13 @@ class WarmWorkers:
     def __len__(self) -> int:
         return len(self._idle)
 
-    def take(self) -> WorkerHandle:
-        """Return an idle worker, or a new one."""
+    def take(self, *, may_use_torch: bool = True) -> WorkerHandle:
+        """Return an idle worker, or a new one; one that started with torch if that may be used."""
         with self._lock:
-            if self._idle:
-                return self._idle.pop()
-        return WorkerHandle({})
+            for at in reversed(range(len(self._idle))):
+                if self._idle[at].may_use_torch >= may_use_torch:
+                    return self._idle.pop(at)
+        return WorkerHandle({}, may_use_torch=may_use_torch)
 
     def give(self, worker: WorkerHandle) -> None:
         """Keep a worker for the next execution."""

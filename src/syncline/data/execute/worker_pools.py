@@ -46,8 +46,10 @@ class _ProcessExecutor:
         post: Post,
         listener: ExecutorListener,
         clock: Callable[[], float],
+        may_use_torch: bool,
     ) -> None:
         self._execution = execution
+        self._may_use_torch = may_use_torch
         self._resources, self._resources_fn = executor.resources, executor.resources_fn
         self._post = post
         self._listener = listener
@@ -88,7 +90,8 @@ class _ProcessExecutor:
         return _missing_resources(options_of(self._resources, None)) if self._starting else None
 
     def _new_worker(self) -> WorkerHandle:
-        worker = WorkerHandle(options_of(self._resources, self._resources_fn))
+        options = options_of(self._resources, self._resources_fn)
+        worker = WorkerHandle(options, may_use_torch=self._may_use_torch)
         self._starting.add(worker)
         return worker
 
@@ -223,8 +226,9 @@ class WorkerExecutor(_ProcessExecutor):
         executor: Workers,
         warm_workers: WarmWorkers,
         clock: Callable[[], float] = time.monotonic,
+        may_use_torch: bool = True,
     ) -> None:
-        super().__init__(execution, executor, post, listener, clock)
+        super().__init__(execution, executor, post, listener, clock, may_use_torch)
         self._warm_workers = warm_workers
         resources = executor.resources
         self._plain = not (
@@ -238,7 +242,8 @@ class WorkerExecutor(_ProcessExecutor):
     def start(self, active: ActiveTask, code: CodeRef, inputs: Inputs) -> None:
         """Start a task."""
         if self._plain and not self._idle:
-            self._begin(self._warm_workers.take(), active, code, inputs)
+            worker = self._warm_workers.take(may_use_torch=self._may_use_torch)
+            self._begin(worker, active, code, inputs)
             return
         self._queue.append((active, code, inputs))
         self._assign()
@@ -304,8 +309,9 @@ class ActorExecutor(_ProcessExecutor):
         *,
         idle_s: float = ACTOR_IDLE_S,
         clock: Callable[[], float] = time.monotonic,
+        may_use_torch: bool = True,
     ) -> None:
-        super().__init__(key.execution, executor, post, listener, clock)
+        super().__init__(key.execution, executor, post, listener, clock, may_use_torch)
         self._executor = executor
         self._context = plan.context
         self._key = key

@@ -14,6 +14,7 @@ Files, in the order in which data flows through them:
     prefetch.py           a thread that prepares the next batches
     torch_tensors.py      columns -> tensors
     torch.py              batches -> tensors on a device, or (features, label)
+    torch_background.py   the same while torch is imported on a thread
     tensorflow.py         batches -> TensorFlow tensors
     jax.py                batches -> JAX arrays
 """
