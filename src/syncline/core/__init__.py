@@ -27,6 +27,6 @@ Files in the order in which a call flows through them:
   `random_states`: states of the global random generators.
 - `worker_imports`: workers that start without torch.
 
-Also: `preloads` (modules that workers will import), `labels`, `message`, `key_values` (small values that all processes share); `metrics` of user
-code, `metrics_publisher` and `metrics_text`.
+Also: `preloads` (modules that workers will import), `labels`, `message`, `key_values` (small values
+that all processes share); `metrics` of user code, `metrics_publisher` and `metrics_text`.
 """
