@@ -64,7 +64,19 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         }
     ),
     "dashboard": frozenset(
-        {"__init__", "core", "data", "train", "tune", "serve", "rl", "runs", "storage", "util"}
+        {
+            "__init__",
+            "core",
+            "data",
+            "train",
+            "tune",
+            "serve",
+            "rl",
+            "launcher",
+            "runs",
+            "storage",
+            "util",
+        }
     ),
     "__main__": frozenset({"cli"}),
     "as_ray": frozenset({"__init__", "cli", "core"}),
