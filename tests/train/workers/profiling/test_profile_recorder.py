@@ -185,3 +185,25 @@ def test_a_tool_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.M
 def test_the_heading_of_a_flame_graph_is_no_command_line() -> None:
     svg = '<svg><text id="title" x="1">/usr/bin/py-spy record --pid 1</text><text>b</text></svg>'
     assert cpu.titled(svg, "CPU") == '<svg><text id="title" x="1">CPU</text><text>b</text></svg>'
+
+
+@pytest.mark.parametrize(
+    ("frames", "expected"),
+    [
+        (("RankWatch._look (syncline/launcher/rank_watch.py:69) (2 samples, 66.67%)",), False),
+        (
+            (
+                "RankWatch._look (syncline/launcher/rank_watch.py:69) (2 samples, 66.67%)",
+                "recent_calls (syncline/diagnosis/torch_flight_recorder.py:60) (2 samples, 66.67%)",
+                "_look (syncline/launcher/rank_watch.py:71) (1 samples, 33.33%)",
+            ),
+            True,
+        ),
+        (("_sample (syncline/train/workers/hang_watch.py:140) (3 samples, 100.00%)",), True),
+        (("step (train.py:9) (3 samples, 100.00%)",), False),
+    ],
+)
+def test_samples_of_the_watch_alone_are_no_profile(frames: tuple[str, ...], expected: bool) -> None:
+    titles = ["all (3 samples, 100%)", "thread (17) (3 samples, 100.00%)", *frames]
+    svg = "".join(f"<g><title>{title}</title></g>" for title in titles)
+    assert cpu.shows_watch_only(svg) is expected

@@ -21,6 +21,12 @@ from syncline.train.workers.profiling.profile_request import ProfileError, run_t
 
 RATE_HZ = 100
 _TITLE = re.compile(r'(?P<tag><text id="title"[^>]*>)[^<]*')
+_TOTAL = re.compile(r"<title>all \(([\d,]+) samples")
+_WATCH = re.compile(
+    r"<title>(?:RankWatch\._look|HangWatch\._sample|_look|_sample) "
+    r"\(\S*(?:rank_watch|hang_watch)\.py:\d+\) \(([\d,]+) samples"
+)
+"""The outermost function of a thread that watches the worker, once in each of its samples."""
 _REFUSED = re.compile("Permission [Dd]enied|Operation not permitted|EPERM")
 _PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 _PR_SET_PTRACER = 0x59616D61
@@ -48,7 +54,10 @@ def record(seconds: float, afterwards_s: float, target: Path, pid: int | None = 
         ) from None
     if problem is not None:
         raise ProfileError(explained(problem, seconds))
-    target.write_text(titled(target.read_text(), f"CPU time of process {pid} in {seconds:g} s"))
+    svg = target.read_text()
+    if shows_watch_only(svg):
+        raise ProfileError(_waits(seconds))
+    target.write_text(titled(svg, f"CPU time of process {pid} in {seconds:g} s"))
 
 
 def titled(svg: str, title: str) -> str:
@@ -56,13 +65,28 @@ def titled(svg: str, title: str) -> str:
     return _TITLE.sub(lambda found: found["tag"] + title, svg, count=1)
 
 
+def shows_watch_only(svg: str) -> bool:
+    """Return True if all samples of a flame graph are those of a thread that watches the worker."""
+    total = _TOTAL.search(svg)
+    own = sum(_samples(found[1]) for found in _WATCH.finditer(svg))
+    return total is not None and own == _samples(total[1])
+
+
+def _samples(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
+def _waits(seconds: float) -> str:
+    return (
+        f"No thread of the process used the CPU in {seconds:g} s: it waits. `syncline stack` "
+        "shows where"
+    )
+
+
 def explained(text: str, seconds: float) -> str:
     """Return cause and remedy for an error output of py-spy."""
     if "No stack counts found" in text:
-        return (
-            f"No thread of the process used the CPU in {seconds:g} s: it waits. `syncline stack` "
-            "shows where"
-        )
+        return _waits(seconds)
     last = text.splitlines()[-1].strip()
     if _REFUSED.search(text):
         return (
