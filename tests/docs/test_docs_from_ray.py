@@ -9,7 +9,8 @@ from tests.docs.page_programs import blocks, page, run
 PROGRAMS = {
     "syncline.as_ray.install()": "2.60.0\n",
     "JobSubmissionClient(": "42\n\n",
-    "InputNode()": "[2, 2]\n",
+    "Counter.remote()": "[2, 2]\n",
+    "allreduce.bind(": "[22.0, 22.0]\n",
 }
 
 
