@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import partial
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import pytest
@@ -28,10 +28,10 @@ def uses(function: Callable[..., Any]) -> bool:
 
 
 def in_main(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function as one of the program, which is pickled by value."""
-    function.__module__ = "__main__"
-    function.__qualname__ = function.__name__
-    return function
+    """Return a function as one of the program, which is pickled by value with its globals."""
+    return FunctionType(
+        function.__code__, {"__name__": "__main__"}, function.__name__, None, function.__closure__
+    )
 
 
 @pytest.fixture
