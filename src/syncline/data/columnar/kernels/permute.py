@@ -14,6 +14,7 @@ import pyarrow as pa
 from syncline.data.columnar import block as blocks
 from syncline.data.columnar import columns, tensors
 from syncline.data.columnar.block import Block
+from syncline.data.columnar.kernels.mapped_memory import populate
 
 
 def can_permute(table: Block) -> bool:
@@ -59,6 +60,7 @@ def _scattered(column: pa.ChunkedArray, places: np.ndarray) -> pa.Array:
     rows = np.frombuffer(memory, dtype).reshape(len(column), *shape)
     first = 0
     for part in parts:
+        populate(part)
         _rowwise(rows)[places[first : first + len(part)]] = _rowwise(part)
         first += len(part)
     if isinstance(column.type, pa.FixedShapeTensorType):
