@@ -117,6 +117,15 @@ def test_values_that_cannot_be_captured_are_named() -> None:
                 capture(state, b"")
 
 
+def test_shards_are_refused_where_they_cannot_be_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = {"model": {"bias": torch.zeros(2), "weight": torch.zeros(3)}}
+    monkeypatch.setattr(torch_tensors, "is_sharded", lambda value: value.shape == (3,))
+    monkeypatch.setattr(torch_tensors, "local_part", torch.Tensor.detach)
+    with pytest.raises(TypeError, match=r'`state\["model"\]\["weight"\]`, .*SnapshotConfig\(\)'):
+        capture(state, b"", has_shards=False)
+    assert capture(state, b"").sizes == [8, 12]
+
+
 class Device:
     """Streams of a device that copies late: nothing is copied before `synchronize`."""
 

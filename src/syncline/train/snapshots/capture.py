@@ -53,19 +53,24 @@ class Capture:
         return [region.nbytes for region in self.regions]
 
 
-def capture(state: object, readers: bytes) -> Capture:
+def capture(state: object, readers: bytes, *, has_shards: bool = True) -> Capture:
     """Return a state of the program and the result of `Readers.capture`, without copying tensors.
+
+    Args:
+        state: The state.
+        readers: The result of `Readers.capture`.
+        has_shards: False to refuse parts of sharded tensors, which are no `DTensor`s when loaded.
 
     Raises:
         TypeError: Part of the state cannot be captured; the message names it.
     """
     state = with_state_dicts(state)
     stream = io.BytesIO()
-    pickler = _Pickler(stream)
+    pickler = _Pickler(stream, has_shards=has_shards)
     try:
         pickler.dump(state)
     except Exception as error:
-        raise _uncapturable(state, error) from error
+        raise _uncapturable(state, error, has_shards) from error
     description = {
         "version": VERSION,
         "state": stream.getvalue(),
@@ -167,8 +172,9 @@ class SavedState:
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # untyped
     """Collects tensors and arrays instead of pickling them."""
 
-    def __init__(self, file: io.BytesIO) -> None:
+    def __init__(self, file: io.BytesIO, *, has_shards: bool) -> None:
         super().__init__(file, 5)
+        self._has_shards = has_shards
         self.entries: list[tuple[str, int, object]] = []
         self.regions: list[Region] = []
         self._known: dict[object, int] = {}
@@ -195,6 +201,11 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # untyped
 
     def persistent_id(self, value: object) -> int | None:
         if self._torch is not None and self._torch.is_tensor(value):
+            if not self._has_shards and self._torch.is_sharded(value):
+                raise TypeError(
+                    "only automatic snapshots (`RunConfig(snapshot=SnapshotConfig())` with "
+                    "`prepare_model`) restore sharded tensors"
+                )
             region, facts, is_copied = self._torch.describe(value)
             number = self._add("tensor", region, facts)
             if is_copied:
@@ -241,12 +252,12 @@ def _duplicate(region: Region) -> Region:
     return Region(address=copied.ctypes.data, nbytes=region.nbytes, owner=copied)
 
 
-def _uncapturable(state: object, error: Exception) -> TypeError:
+def _uncapturable(state: object, error: Exception, has_shards: bool) -> TypeError:
     """Return the error for a state that cannot be pickled."""
 
     def check(value: object) -> Exception | None:
         try:
-            _Pickler(io.BytesIO()).dump(value)
+            _Pickler(io.BytesIO(), has_shards=has_shards).dump(value)
         except Exception as found:
             return found
         return None

@@ -261,7 +261,7 @@ class RankSnapshots:
         began = time.perf_counter()
         self._check_fetched()
         self._finish_write()
-        captured = capture(state, readers)
+        captured = capture(state, readers, has_shards=self.spec.is_automatic)
         header = self._header(next_report)
         nbytes = snapshot_nbytes(captured.sizes, len(captured.description))
         if nbytes > self._nbytes and not self._fits(nbytes):
