@@ -34,8 +34,8 @@ def train_rank(config: dict[str, Any]) -> None:
     step = 0
     while True:
         step += 1
-        while rank == 1 and Path(config["signs"], "asleep").exists():
-            doze()
+        if rank == 1:
+            doze(Path(config["signs"], "asleep"))
         loss = model(torch.randn(16, 8)).square().mean()
         optimizer.zero_grad()
         loss.backward()
@@ -54,8 +54,9 @@ def train_rank(config: dict[str, Any]) -> None:
         time.sleep(0.05)
 
 
-def doze() -> None:
-    time.sleep(0.05)
+def doze(order: Path) -> None:
+    while order.exists():
+        time.sleep(0.05)
 
 
 def training(storage: Path, name: str) -> None:
