@@ -28,6 +28,7 @@ from syncline.serve.controller.messages import (
 from syncline.serve.event_loop import new_event_loop
 from syncline.serve.proxy.limits import HttpLimits
 from syncline.serve.proxy.listening import (
+    REQUEST,
     fd_path,
     open_listening_socket,
     receive_listening_socket,
@@ -195,6 +196,7 @@ class Site:
             while True:
                 connection, _ = await self.loop.sock_accept(server)
                 with connection:
+                    await self.loop.sock_recv(connection, len(REQUEST))
                     send_listening_socket(connection, self.listening)
 
     async def _stop(self) -> None:
@@ -416,6 +418,7 @@ def test_controller_without_a_socket_is_an_error(tmp_path) -> None:
 
         def refuse() -> None:
             connection, _ = server.accept()
+            connection.recv(64)
             connection.sendall(b"no HTTP")
             connection.close()
 

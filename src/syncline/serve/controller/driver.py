@@ -200,6 +200,7 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
         saved = self._restored
         instructions = [] if saved is None else self._machine.restore(saved, self._clock())
         self._save()
+        self._resume_listening()
         address = await self._listener.start(
             self._socket_path, node_id=self._node_id, host=self._host
         )
@@ -213,6 +214,13 @@ class Controller(Dispatcher[Instruction, None], handles=Instruction):
         if self._recorder is not None:
             self._record_details(self._recorder)
         return address
+
+    def _resume_listening(self) -> None:
+        """After a restart, take the listening socket back from a proxy on this node."""
+        fleet = self._machine.proxies
+        nodes = {proxy.node_id for proxy in fleet.proxies.values()}
+        if fleet.options is not None and self._node_id in nodes:
+            self._sockets.resume(fleet.options.http)
 
     def _record_details(self, recorder: Recorder) -> None:
         """Record the state now and in every second with a change."""

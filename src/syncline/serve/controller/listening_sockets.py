@@ -1,8 +1,8 @@
 """`ListeningSockets`: the controller's HTTP socket, passed to the proxies of its node.
 
 The controller holds the socket while proxies restart, so that clients wait in the system's queue
-instead of being refused. After a restart of the controller, the proxies still hold it: the new
-controller binds the address again only if no proxy runs.
+instead of being refused. After a restart of the controller, the proxies still hold it and return it
+to the new controller, which binds the address again only if no proxy runs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,12 @@ import os
 import socket
 
 from syncline.core import host
-from syncline.serve.proxy.listening import BACKLOG, open_listening_socket, send_listening_socket
+from syncline.serve.proxy.listening import (
+    BACKLOG,
+    REQUEST,
+    open_listening_socket,
+    send_listening_socket,
+)
 from syncline.serve.proxy_options import HTTPOptions
 
 logger = logging.getLogger("syncline.serve")
@@ -33,6 +38,12 @@ class ListeningSockets:
         self._address: tuple[str, int] | None = None
         self._server: socket.socket | None = None
 
+    def resume(self, options: HTTPOptions) -> None:
+        """Wait for a proxy of the controller's predecessor to return the socket for `options`."""
+        if options.host is not None:
+            self._address = (options.host, options.port)
+            self._serve()
+
     def open(self, options: HTTPOptions) -> None:
         """Listen on the address of `options`; raise OSError if it is in use."""
         assert options.host is not None, "HTTP is disabled"
@@ -48,7 +59,7 @@ class ListeningSockets:
         """Stop listening; proxies that hold the socket continue."""
         if self._listening is not None:
             self._listening.close()
-            self._listening, self._address = None, None
+        self._listening, self._address = None, None
 
     def close(self) -> None:
         """Close everything."""
@@ -80,17 +91,33 @@ class ListeningSockets:
             connection, _ = self._server.accept()
         except OSError:
             return
+        if host.peer(connection).uid != os.getuid():
+            logger.warning("Another user requested the listening socket.")
+            connection.close()
+            return
+        connection.setblocking(False)
+        self._loop.add_reader(connection.fileno(), self._answer, connection)
+
+    def _answer(self, connection: socket.socket) -> None:
+        self._loop.remove_reader(connection.fileno())
         with connection:
-            if host.peer(connection).uid != os.getuid():
-                logger.warning("Another user requested the listening socket.")
-                return
             try:
-                if self._listening is None:
+                request, descriptors, _, _ = socket.recv_fds(connection, len(REQUEST), 1)
+                if descriptors:
+                    self._take_back(socket.socket(fileno=descriptors[0]))
+                elif request and self._listening is None:
                     connection.sendall(b"the controller does not listen")
-                else:
+                elif request and self._listening is not None:
                     send_listening_socket(connection, self._listening)
             except OSError as error:
                 logger.warning("A proxy did not accept the listening socket: %s", error)
+
+    def _take_back(self, listening: socket.socket) -> None:
+        if self._listening is None and self._address is not None:
+            listening.set_inheritable(False)
+            self._listening = listening
+        else:
+            listening.close()
 
 
 def _unlink(path: str) -> None:

@@ -2,8 +2,8 @@
 
 The controller binds the socket and holds it while proxies come and go, so that clients wait in the
 operating system's queue instead of being refused. A proxy on the controller's node connects to the
-Unix socket `fd_path(...)` and receives one message with the file descriptor. Proxies on other nodes
-bind their own sockets.
+Unix socket `fd_path(...)` and receives one message with the file descriptor; a controller that
+restarted gets it back from a proxy in the same way. Proxies on other nodes bind their own sockets.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ BACKLOG = 4096
 """Connections that the operating system queues."""
 RECEIVE_S = 5.0
 """Seconds to wait for the socket of the controller."""
+REQUEST = b"pass the listening socket"
+"""What a proxy sends to get the socket."""
 HANDSHAKE_S = 10.0
 """Seconds for the TLS handshake of a client."""
 LOCALHOST = "127.0.0.1"
@@ -70,6 +72,7 @@ def receive_listening_socket(path: str) -> socket.socket:
         connection.settimeout(RECEIVE_S)
         with short_socket_path(path) as short:
             connection.connect(short)
+        connection.sendall(REQUEST)
         text, descriptors, _, _ = socket.recv_fds(connection, 256, 1)
     if not descriptors:
         reason = text.decode(errors="replace") or "it closed the connection"
@@ -78,8 +81,20 @@ def receive_listening_socket(path: str) -> socket.socket:
     return socket.socket(fileno=descriptors[0])
 
 
+def return_listening_socket(path: str, listening: socket.socket) -> None:
+    """Pass the listening socket to a controller that restarted.
+
+    Raises OSError if the controller does not listen at `path`.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(RECEIVE_S)
+        with short_socket_path(path) as short:
+            connection.connect(short)
+        send_listening_socket(connection, listening)
+
+
 def send_listening_socket(connection: socket.socket, listening: socket.socket) -> None:
-    """Pass the listening socket to a proxy that connected at `fd_path(...)`."""
+    """Pass the listening socket to a process that is connected at `fd_path(...)`."""
     socket.send_fds(connection, [b"listening socket"], [listening.fileno()])
 
 
@@ -161,6 +176,12 @@ class Acceptor:
     def is_accepting(self) -> bool:
         """False while there are too many connections, and after `close`."""
         return self._accepting is not None
+
+    def return_to(self, path: str) -> None:
+        """Pass the listening socket to the controller that restarted at `path`; see
+        `return_listening_socket`.
+        """
+        return_listening_socket(path, self._listening)
 
     async def start(self) -> None:
         """Begin to accept."""

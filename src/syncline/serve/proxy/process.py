@@ -109,6 +109,7 @@ class Proxy:
         self._routes = RouteTable(config.http.root_path)
         self._table_arrived = asyncio.Event()
         self._ready: ProxyReady | None = None
+        self._acceptor: Acceptor | None = None
         self._drain: asyncio.Future[float] = loop.create_future()
         self.server = HttpServer(
             self._link,
@@ -178,6 +179,7 @@ class Proxy:
         self._controller.notify(self._ready)
         self._monitor.start()
         gc.freeze()
+        self._acceptor = acceptor
         return acceptor
 
     async def _start_grpc(self) -> tuple[str, int] | None:
@@ -221,8 +223,17 @@ class Proxy:
         self._controller.notify(Subscribe())
         if self._ready is not None:  # a new controller
             self._controller.notify(self._ready)
+            self._return_listening_socket()
         self._changes.forget()
         self._plan_report()
+
+    def _return_listening_socket(self) -> None:
+        path = self._config.fd_path
+        if path is not None and self._acceptor is not None and not self._drain.done():
+            try:
+                self._acceptor.return_to(path)
+            except OSError as error:
+                logger.warning("The controller did not take the listening socket: %s", error)
 
     def _on_table(self, update: TableUpdate) -> None:
         self._link.update(update)
