@@ -1,7 +1,7 @@
 """Modules that the next workers of the embedded engine will import.
 
 The fork server imports them before it forks the next worker, once for all workers. The program does
-not import them itself. Other engines ignore them.
+not import them itself. They are forgotten when the engine shuts down. Other engines ignore them.
 """
 
 from __future__ import annotations
@@ -17,3 +17,8 @@ def expect(*modules: str) -> None:
 def expected() -> tuple[str, ...]:
     """Return the names in the order in which they were added."""
     return tuple(_expected)
+
+
+def forget() -> None:
+    """Remove all names."""
+    _expected.clear()

@@ -51,13 +51,16 @@ syncline.init(num_cpus=1)
 print("before:", syncline.get(Looks.remote().for_module.remote()))
 preloads.expect("colorsys", "no_such_module")
 print("after:", syncline.get(Looks.remote().for_module.remote()), "colorsys" in sys.modules)
+syncline.shutdown()
+syncline.init(num_cpus=1)
+print("another engine:", syncline.get(Looks.remote().for_module.remote()))
 """
 
 
 def test_workers_have_the_modules_that_the_program_expects_them_to_import() -> None:
     with run_program(EXPECTING) as program:
         lines = program.wait().check().stdout.splitlines()
-    assert lines == ["before: False", "after: True False"]
+    assert lines == ["before: False", "after: True False", "another engine: False"]
 
 
 DRAWS = """

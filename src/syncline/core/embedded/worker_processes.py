@@ -235,6 +235,7 @@ class WorkerProcesses:
     def close(self) -> None:
         """Kill all workers, end the fork server, and wait for them."""
         self._closed = True
+        preloads.forget()
         self._memory.close()
         for pid in self._pids.values():
             kill_group(pid)
