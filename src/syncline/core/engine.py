@@ -541,6 +541,12 @@ result_hooks: list[Callable[[], None]] = []
 """
 
 
+def call_result_hooks() -> None:
+    """Call the hooks of results."""
+    for hook in result_hooks:
+        hook()
+
+
 def current_engine() -> Engine:
     """Return the engine of this process; RuntimeError if syncline is not running."""
     if current is None:

@@ -81,8 +81,7 @@ def _user_errors() -> Iterator[None]:
     except Exception as error:
         raise task_failure(error) from None
     finally:
-        for hook in engines.result_hooks:
-            hook()
+        engines.call_result_hooks()
 
 
 def _with_user_errors(result: object) -> object:

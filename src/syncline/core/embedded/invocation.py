@@ -141,8 +141,7 @@ class ResultPacker:
 
     def send(self, outcome: Outcome) -> None:
         """Send an outcome to the hub."""
-        for hook in engines.result_hooks:
-            hook()
+        engines.call_result_hooks()
         o = outcome
         self._connection.send((m.DONE, o.id, o.values, o.error, o.retry, o.started, time.time()))
         self.sent(o.values)

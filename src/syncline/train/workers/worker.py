@@ -19,6 +19,7 @@ import cloudpickle
 from syncline import faults
 from syncline.core import api, debugger, gpus
 from syncline.core.context import get_runtime_context
+from syncline.core.engine import call_result_hooks
 from syncline.core.error_frames import pack_error
 from syncline.core.lifecycle import ensure_engine
 from syncline.core.termination import on_terminate
@@ -170,6 +171,7 @@ class TrainWorker:
             session.close_shares()
             returned = _pickled_return_value(value) if session.world_rank == 0 else None
             self._report_usage(session)
+            call_result_hooks()  # the controller may kill this process once it knows the end
         except BaseException as error:  # SystemExit too, since the other ranks wait for this one
             flush_output()
             session.finish_uploads(UPLOAD_GRACE_S)  # checkpoints reported before count
@@ -184,6 +186,7 @@ class TrainWorker:
         if self._session is not None:
             self._report_usage(self._session)
             self._observe(self._session, None)
+        call_result_hooks()
         packed = pack_error(error, traceback_text=text)
         self._send_buffer.close(Failed(exception=packed, traceback=text))
 
