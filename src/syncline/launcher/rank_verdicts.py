@@ -14,17 +14,18 @@ from collections.abc import Callable, Mapping, Sequence
 from syncline.core.error_messages import exit_cause
 from syncline.core.host import is_stopped
 from syncline.diagnosis.observation import RankObserved
+from syncline.diagnosis.rank_diagnosis import RankDiagnosis
 from syncline.diagnosis.rank_health import RankHealth
 from syncline.diagnosis.thread_states import ThreadTimes
 from syncline.launcher import failure_text
 from syncline.launcher.collective_watch import Notice
 from syncline.launcher.messages import Failure
 from syncline.launcher.rank_memory import RankMemory
-from syncline.runs.verdicts import DIFFERENCES, EVENT, OVER, Cause, Verdict
+from syncline.runs.verdicts import EVENT, OVER, Verdict
 
 
-class RankVerdicts:
-    """Diagnosis of one job. For any thread.
+class RankVerdicts(RankDiagnosis):
+    """Diagnosis of one job. For any thread, except `observed` and `check`.
 
     Args:
         clock: Returns monotonic seconds.
@@ -36,12 +37,11 @@ class RankVerdicts:
         clock: Callable[[], float] = time.monotonic,
         is_stopped: Callable[[int], bool] = is_stopped,
     ) -> None:
-        self._clock = clock
-        self._is_stopped = is_stopped
+        super().__init__(clock)
+        self._is_stopped_pid = is_stopped
         self._guard = threading.RLock()
         self._memories: dict[int, RankMemory] = {}
         self._pids: dict[int, int] = {}
-        self._health = RankHealth(0)
         self._notices: list[Notice] = []
         self._has_end = False
 
@@ -52,26 +52,12 @@ class RankVerdicts:
             self._health = RankHealth(len(memories))
             self._notices, self._has_end = [], False
 
-    @property
-    def current(self) -> Verdict | None:
-        """The latest verdict that still holds."""
-        return self._health.current
-
-    def waited_for(self, rank: int) -> float | None:
-        """Return the share of the last window that the others waited for a rank, if known."""
-        return self._health.table.get(rank)
-
-    def to_json(self) -> dict[str, object]:
-        """Return the state for a person who looks at the run; see `RankHealth.to_json`."""
-        return self._health.to_json()
-
     def ended(self, rank: int) -> None:
         """Read what a worker has written last; call it before its memory is closed."""
         with self._guard:
             self._has_end = True
             self._read(rank)
-            gone = RankObserved(window=-1, times=ThreadTimes(), line="", calls=None)
-            self._note(self._health.observe(rank, gone, self._clock()))
+            self.observed(rank, RankObserved(window=-1, times=ThreadTimes(), line="", calls=None))
 
     def update(self) -> list[Notice]:
         """Read the observations of all ranks; return new notices. Call it every second.
@@ -84,11 +70,7 @@ class RankVerdicts:
                 return []
             for rank in self._memories:
                 self._read(rank)
-            now = self._clock()
-            silent = self._health.silent_ranks(now)
-            stopped = {rank for rank in silent if self._is_stopped(self._pids[rank])}
-            if self._health.calls:
-                self._note(self._health.stalled(now, stopped))
+            self.check()
             return self._taken()
 
     def failed(self, failures: Sequence[Failure]) -> list[Notice]:
@@ -97,27 +79,31 @@ class RankVerdicts:
         """
         with self._guard:
             self._notices = self._notices[-1:]
-            is_explained = self.current is not None and self.current.cause in DIFFERENCES
-            for each in () if is_explained else failures:
-                if each.exitcode < 0 and not failure_text.is_stopped(each):
-                    text = f"Rank {each.rank} (pid={each.pid}) {exit_cause(each.exitcode)}."
-                    dead = Verdict(cause=Cause.DEAD, ranks=(each.rank,), seconds=0.0, text=text)
-                    self._notices.append(Notice(event=EVENT, fields=dead.to_json(), text=""))
+            self._died(
+                {
+                    each.rank: f"Rank {each.rank} (pid={each.pid}) {exit_cause(each.exitcode)}."
+                    for each in failures
+                    if each.exitcode < 0 and not failure_text.is_stopped(each)
+                }
+            )
             return self._taken()
 
     def _read(self, rank: int) -> None:
         observed = self._memories[rank].observation() if rank in self._memories else None
-        if observed is None:
-            return
-        before = self.current
-        self._note(self._health.observe(rank, observed, self._clock()))
-        if before is not None and self.current is None:
-            self._notices.append(Notice(event=OVER, fields={}, text=""))
+        if observed is not None:
+            self.observed(rank, observed)
 
-    def _note(self, verdict: Verdict | None) -> None:
-        if verdict is not None:
-            text = "" if verdict.may_pass else verdict.text
-            self._notices.append(Notice(event=EVENT, fields=verdict.to_json(), text=text))
+    def _tell(self, verdict: Verdict) -> None:
+        self._record(verdict, "" if verdict.may_pass else verdict.text)
+
+    def _tell_over(self) -> None:
+        self._notices.append(Notice(event=OVER, fields={}, text=""))
+
+    def _record(self, verdict: Verdict, text: str = "") -> None:
+        self._notices.append(Notice(event=EVENT, fields=verdict.to_json(), text=text))
+
+    def _is_stopped(self, rank: int) -> bool:
+        return self._is_stopped_pid(self._pids[rank])
 
     def _taken(self) -> list[Notice]:
         taken, self._notices = self._notices, []

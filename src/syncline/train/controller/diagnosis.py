@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from syncline.core.host import is_stopped
 from syncline.core.lifecycle import ensure_engine
-from syncline.diagnosis.observation import RankObserved
+from syncline.diagnosis.rank_diagnosis import RankDiagnosis
 from syncline.diagnosis.rank_health import RankHealth
 from syncline.runs.outliers import ranks_text
-from syncline.runs.verdicts import DIFFERENCES, EVENT, OVER, Cause, Verdict
+from syncline.runs.verdicts import EVENT, OVER, Cause, Verdict
 from syncline.train.backend import Worker
 from syncline.train.controller.attempt import WorkerFailure
 from syncline.train.controller.clock_offsets import clock_offsets
@@ -31,7 +31,7 @@ CHECK_S = 2.0
 """Interval of checks for operations that do not end."""
 
 
-class Diagnosis:
+class Diagnosis(RankDiagnosis):
     """Diagnosis of one run.
 
     Args:
@@ -46,11 +46,10 @@ class Diagnosis:
         on_verdict: Callable[[Verdict | None], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__(clock)
         self._recorder = recorder
         self._on_verdict = on_verdict
-        self._clock = clock
         self._workers: Sequence[Worker] = ()
-        self._health = RankHealth(0)
         self._not_finite: set[str] = set()  # names of metrics
         self._bad_inputs: set[tuple[int, int]] = set()  # rank, report
 
@@ -73,43 +72,9 @@ class Diagnosis:
         if len({worker.node_id for worker in workers}) > 1:
             threading.Thread(target=measure, name="syncline-clocks", daemon=True).start()
 
-    @property
-    def current(self) -> Verdict | None:
-        """The latest verdict that still holds."""
-        return self._health.current
-
-    def waited_for(self, rank: int) -> float | None:
-        """Return the share of the last window that the others waited for a rank, if known."""
-        return self._health.table.get(rank)
-
-    def to_json(self) -> dict[str, object]:
-        """Return the state for a person who looks at the run; see `RankHealth.to_json`."""
-        return self._health.to_json()
-
-    def observed(self, rank: int, message: RankObserved) -> None:
-        """Add an observation of a rank."""
-        before = self.current
-        self._tell(self._health.observe(rank, message, self._clock()))
-        if before is not None and self.current is None:
-            self._recorder.event(OVER)
-            self._on_verdict(None)
-
-    def check(self) -> None:
-        """Look for an operation that does not end; call it every `CHECK_S`."""
-        if not self._health.calls:
-            return
-        now = self._clock()
-        self._tell(self._health.stalled(now, self._stopped(self._health.silent_ranks(now))))
-
     def failed(self, failures: Mapping[int, WorkerFailure]) -> None:
         """Record the ranks whose processes died, unless calls that differ explain it."""
-        current = self._health.current
-        if current is not None and current.cause in DIFFERENCES:
-            return
-        for rank, failure in failures.items():
-            if failure.died:
-                text = str(failure.exception)
-                self._record(Verdict(cause=Cause.DEAD, ranks=(rank,), seconds=0.0, text=text))
+        self._died({rank: str(each.exception) for rank, each in failures.items() if each.died})
 
     def bad_inputs(self, rank: int, report: int) -> None:
         """Note that the batch of a rank before a report had a value that is not finite."""
@@ -147,21 +112,21 @@ class Diagnosis:
                 )
             )
 
-    def _tell(self, verdict: Verdict | None) -> None:
-        if verdict is None:
-            return
+    def _tell(self, verdict: Verdict) -> None:
         self._record(verdict)
         self._on_verdict(verdict)
         logger.log(logging.INFO if verdict.may_pass else logging.WARNING, "%s", verdict.text)
 
+    def _tell_over(self) -> None:
+        self._recorder.event(OVER)
+        self._on_verdict(None)
+
     def _record(self, verdict: Verdict) -> None:
         self._recorder.event(EVENT, **verdict.to_json())
 
-    def _stopped(self, ranks: Sequence[int]) -> set[int]:
-        """Return those of the ranks whose processes are on this machine and stopped."""
-        if not ranks or ensure_engine().address != "local":
-            return set()
-        return {rank for rank in ranks if is_stopped(self._workers[rank].pid)}
+    def _is_stopped(self, rank: int) -> bool:
+        """Return True if the process of a rank is on this machine and stopped."""
+        return ensure_engine().address == "local" and is_stopped(self._workers[rank].pid)
 
 
 def _names_not_finite(metrics: Sequence[Metrics | None]) -> set[str]:
