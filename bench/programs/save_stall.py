@@ -7,17 +7,13 @@ multiplies the size.
 
 import importlib
 import statistics
-import time
-from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed
 
 from bench.programs import common, training
-from bench.programs.snapshot_stall import large_state
-
-WARM_UP, CALLS = 3, 7
+from bench.programs.snapshot_stall import CALLS, WARM_UP, Snapshots, large_state, seconds
 
 
 def train_fn(config: dict[str, Any]) -> None:
@@ -25,9 +21,7 @@ def train_fn(config: dict[str, Any]) -> None:
     train = importlib.import_module("syncline.train")
     is_first = torch.distributed.get_rank() == 0
     state = large_state() if is_first else {}
-
-    def snapshot(call: int) -> None:
-        train.snapshot({"model": state, "step": call})
+    snapshot = Snapshots(state)
 
     def save(call: int) -> None:
         checkpoint = train.save({"model": state, "step": call}) if is_first else None
@@ -40,8 +34,8 @@ def train_fn(config: dict[str, Any]) -> None:
 
     snapshots, saves = [], []
     for call in range(WARM_UP + CALLS):
-        snapshots.append(_seconds(snapshot, call))
-        saves.append(_seconds(save, call))
+        snapshots.append(seconds(snapshot, call))
+        saves.append(seconds(save, call))
         commit()
     if is_first:
         snapshot_ms, save_ms = (common.median_ms(each[WARM_UP:]) for each in (snapshots, saves))
@@ -52,13 +46,6 @@ def train_fn(config: dict[str, Any]) -> None:
             "ratio": statistics.median(ours / theirs for ours, theirs in pairs),
         }
         common.write(config["out"], values)
-
-
-def _seconds(call: Callable[[int], None], number: int) -> float:
-    torch.distributed.barrier()
-    began = time.perf_counter()
-    call(number)
-    return time.perf_counter() - began
 
 
 if __name__ == "__main__":

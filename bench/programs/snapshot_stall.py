@@ -84,8 +84,8 @@ def train_fn(config: dict[str, Any]) -> None:
     snapshots = AsyncCheckpoints(state) if is_torchrun else Snapshots(state)
     copies, stalls = [], []
     for call in range(WARM_UP + CALLS):
-        copies.append(_seconds(memcpy, call))
-        stalls.append(_seconds(snapshots, call))
+        copies.append(seconds(memcpy, call))
+        stalls.append(seconds(snapshots, call))
         snapshots.finish()
     if torch.distributed.get_rank() == 0:
         memcpy_ms, stall_ms = (common.median_ms(each[WARM_UP:]) for each in (copies, stalls))
@@ -98,7 +98,8 @@ def train_fn(config: dict[str, Any]) -> None:
         common.write(config["out"], values)
 
 
-def _seconds(call: Callable[[int], None], number: int) -> float:
+def seconds(call: Callable[[int], None], number: int) -> float:
+    """Return the time of `call(number)`, which all ranks begin together."""
     torch.distributed.barrier()
     began = time.perf_counter()
     call(number)
