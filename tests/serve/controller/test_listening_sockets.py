@@ -17,14 +17,21 @@ from syncline.serve.proxy.listening import (
 from syncline.serve.proxy_options import HTTPOptions
 
 
+def restarted(path: str) -> tuple[socket.socket, ListeningSockets]:
+    """Return the socket of a proxy, and the sockets of a controller that waits for its return."""
+    of_proxy = open_listening_socket("127.0.0.1", 0)
+    host, port = of_proxy.getsockname()
+    sockets = ListeningSockets(asyncio.get_running_loop(), path)
+    sockets.resume(HTTPOptions(host=host, port=port))
+    return of_proxy, sockets
+
+
 def test_a_restarted_controller_gets_the_socket_back_from_a_proxy(tmp_path: Path) -> None:
     path = str(tmp_path / "fds")
 
     async def restart() -> None:
-        of_proxy = open_listening_socket("127.0.0.1", 0)
+        of_proxy, sockets = restarted(path)
         address = of_proxy.getsockname()
-        sockets = ListeningSockets(asyncio.get_running_loop(), path)
-        sockets.resume(HTTPOptions(host=address[0], port=address[1]))
         with pytest.raises(OSError, match="does not listen"):
             await asyncio.to_thread(receive_listening_socket, path)
         await asyncio.to_thread(return_listening_socket, path, of_proxy)
@@ -45,10 +52,8 @@ def test_a_socket_that_is_not_wanted_is_closed(tmp_path: Path) -> None:
     path = str(tmp_path / "fds")
 
     async def stop() -> None:
-        of_proxy = open_listening_socket("127.0.0.1", 0)
+        of_proxy, sockets = restarted(path)
         address = of_proxy.getsockname()
-        sockets = ListeningSockets(asyncio.get_running_loop(), path)
-        sockets.resume(HTTPOptions(host=address[0], port=address[1]))
         sockets.close_listening()
         await asyncio.to_thread(return_listening_socket, path, of_proxy)
         of_proxy.close()

@@ -105,10 +105,10 @@ class ListeningSockets:
                 request, descriptors, _, _ = socket.recv_fds(connection, len(REQUEST), 1)
                 if descriptors:
                     self._take_back(socket.socket(fileno=descriptors[0]))
-                elif request and self._listening is None:
-                    connection.sendall(b"the controller does not listen")
                 elif request and self._listening is not None:
                     send_listening_socket(connection, self._listening)
+                elif request:
+                    connection.sendall(b"the controller does not listen")
             except OSError as error:
                 logger.warning("A proxy did not accept the listening socket: %s", error)
 

@@ -26,7 +26,7 @@ BACKLOG = 4096
 RECEIVE_S = 5.0
 """Seconds to wait for the socket of the controller."""
 REQUEST = b"pass the listening socket"
-"""What a proxy sends to get the socket."""
+"""Message of a proxy that needs the socket."""
 HANDSHAKE_S = 10.0
 """Seconds for the TLS handshake of a client."""
 LOCALHOST = "127.0.0.1"
