@@ -27,6 +27,23 @@ CORE_FACE = frozenset(
     {"actor", "exceptions", "remote_function", "runtime_context", "runtime_env", "types"}
 )
 
+# Packages that the dashboard and the command line show or control.
+SHOWN = frozenset(
+    {
+        "__init__",
+        "core",
+        "data",
+        "train",
+        "tune",
+        "serve",
+        "rl",
+        "launcher",
+        "runs",
+        "storage",
+        "util",
+    }
+)
+
 # package -> the other packages that it may import. A package that has no row may not exist.
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "core": frozenset(),
@@ -63,43 +80,13 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
             "ray_paths",
         }
     ),
-    "dashboard": frozenset(
-        {
-            "__init__",
-            "core",
-            "data",
-            "train",
-            "tune",
-            "serve",
-            "rl",
-            "launcher",
-            "runs",
-            "storage",
-            "util",
-        }
-    ),
+    "dashboard": SHOWN,
     "__main__": frozenset({"cli"}),
     "as_ray": frozenset({"__init__", "cli", "core"}),
     "dag": frozenset({"core"}),
     "experimental": frozenset({"core", "ray_paths", "util"}),
     "job_submission": frozenset({"core"}),
-    "cli": frozenset(
-        {
-            "__init__",
-            "core",
-            "job_submission",
-            "data",
-            "train",
-            "tune",
-            "serve",
-            "rl",
-            "launcher",
-            "runs",
-            "storage",
-            "util",
-            "dashboard",
-        }
-    ),
+    "cli": SHOWN | {"dashboard", "job_submission"},
     # The package's own __init__: core at once, the rest by name when first used.
     "__init__": frozenset(
         {"air", "core", "data", "ray_paths", "runs", "serve", "train", "tune", "util"}
