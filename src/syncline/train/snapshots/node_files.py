@@ -23,7 +23,7 @@ from syncline.train.snapshots import directory as directories
 from syncline.train.snapshots import reaper
 from syncline.train.snapshots.choice import FoundSnapshot
 from syncline.train.snapshots.config import SnapshotSource
-from syncline.train.snapshots.slot import SnapshotId, SnapshotSlot, without_mark
+from syncline.train.snapshots.slot import SnapshotId, SnapshotSlot, without_mark, write_all
 
 PART_BYTES = 32 * 1024**2
 """Bytes that one task reads or writes."""
@@ -126,9 +126,7 @@ def write_part(directory: str, name: str, offset: int, part: Part) -> None:
         without_mark(memoryview(data.data).cast("B"))
     fd = os.open(directories.on_this_node(directory) / name, os.O_RDWR | os.O_CLOEXEC)
     try:
-        view, done = memoryview(data.data).cast("B"), 0
-        while done < view.nbytes:
-            done += os.pwrite(fd, view[done:], offset + done)
+        write_all(fd, [memoryview(data.data).cast("B")], offset)
     finally:
         os.close(fd)
 
@@ -170,9 +168,7 @@ def fetch(source: SnapshotSource, node_id: str, path: Path) -> None:
                     )
                 )
             part: Any = api.get(pending.pop(0))
-            view, done = memoryview(part.data).cast("B"), 0
-            while done < view.nbytes:
-                done += os.pwrite(fd, view[done:], offset + done)
+            write_all(fd, [memoryview(part.data).cast("B")], offset)
     except BaseException:
         with suppress(OSError):
             path.unlink()

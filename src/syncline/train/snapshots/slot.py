@@ -281,10 +281,10 @@ class SnapshotSlot:
                 pieces.append(_view(region.address, region.nbytes))
             position = offset + region.nbytes
             if len(pieces) >= _PIECES_PER_CALL:
-                _write_all(self._file, pieces, begin)
+                write_all(self._file, pieces, begin)
                 pieces, begin = [], position
         pieces += [memoryview(bytes(described - position)), memoryview(description)]
-        _write_all(self._file, pieces, begin)
+        write_all(self._file, pieces, begin)
 
     def _copy(
         self, offsets: Sequence[int], regions: Sequence[Region], described: int, description: bytes
@@ -296,7 +296,7 @@ class SnapshotSlot:
             ctypes.memmove(self._address + offset, region.address, region.nbytes)
         # Its length changes. A write to a new page of a mapping would kill the process if the file
         # system is full, `pwrite` raises.
-        _write_all(self._file, [memoryview(description)], described)
+        write_all(self._file, [memoryview(description)], described)
 
     def _unmap(self) -> None:
         if self._map is not None:
@@ -340,7 +340,8 @@ def _view(address: int, nbytes: int) -> memoryview:
     return memoryview((ctypes.c_ubyte * nbytes).from_address(address)).cast("B")
 
 
-def _write_all(fd: int, pieces: Sequence[memoryview], offset: int) -> None:
+def write_all(fd: int, pieces: Sequence[memoryview], offset: int) -> None:
+    """Write all bytes of the pieces, one after the other, from an offset of a file on."""
     rest = [piece for piece in pieces if piece.nbytes]
     while rest:
         count = os.pwritev(fd, rest, offset)
