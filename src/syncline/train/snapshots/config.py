@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from syncline.suggestions import suggest_arguments
+from syncline.train.snapshots.slot import SnapshotId
 
 KEEP_S = 600.0
 """Seconds that snapshots remain after the processes of a run have died."""
@@ -113,6 +114,17 @@ class SnapshotSpec:
     """Node for the copies of each rank's snapshots; empty for no copies."""
     resumes_readers: bool = True
     """True if data loaders and dataset shards continue at the snapshot (`DataConfig.resume`)."""
+
+    @property
+    def resumed(self) -> SnapshotId | None:
+        """The snapshot that the attempt starts from; None for no snapshot."""
+        step = self.resume_step
+        return None if step is None else SnapshotId(self.resume_attempt, step)
+
+    @property
+    def keep_s(self) -> float:
+        """Seconds that snapshots remain after the processes of the run have died."""
+        return KEEP_S if self.config is None else self.config.keep_s
 
     @property
     def copy_every_s(self) -> float | None:

@@ -21,9 +21,9 @@ from typing import Any, cast
 from syncline.core import cgroups
 from syncline.train.snapshots import directory as directories
 from syncline.train.snapshots.capture import Capture, SavedState, StatefulObject, capture
-from syncline.train.snapshots.config import KEEP_S, SnapshotSource, SnapshotSpec
+from syncline.train.snapshots.config import SnapshotSource, SnapshotSpec
 from syncline.train.snapshots.copier import SnapshotCopier
-from syncline.train.snapshots.slot import SnapshotHeader, SnapshotId, SnapshotSlot, snapshot_nbytes
+from syncline.train.snapshots.slot import SnapshotHeader, SnapshotSlot, snapshot_nbytes
 
 logger = logging.getLogger("syncline")
 
@@ -133,7 +133,7 @@ class RankSnapshots:
         every = directories.slots_of(self._directory, self._rank, directories.MOST_SLOTS)
         for number, slot in enumerate(every):
             header = slot.header()
-            is_resumed = header is not None and header.id == self._resumed_id
+            is_resumed = header is not None and header.id == self.spec.resumed
             if number >= len(self._slots):  # of an attempt with copies
                 slot.close()
                 if is_resumed:
@@ -215,14 +215,9 @@ class RankSnapshots:
     def _resumed_slot(self) -> SnapshotSlot | None:
         for slot in self._slots:
             header = slot.header()
-            if header is not None and header.id == self._resumed_id:
+            if header is not None and header.id == self.spec.resumed:
                 return slot
         return None
-
-    @property
-    def _resumed_id(self) -> SnapshotId | None:
-        step = self.spec.resume_step
-        return None if step is None else SnapshotId(self.spec.resume_attempt, step)
 
     # -- snapshots
 
@@ -348,8 +343,7 @@ class RankSnapshots:
             return
         directories.join(self._directory)
         directories.take_rank(self._directory, self._rank)
-        config = self.spec.config
-        directories.start_reaper(self._directory, KEEP_S if config is None else config.keep_s)
+        directories.start_reaper(self._directory, self.spec.keep_s)
         self._is_open = True
 
     def _write(self, header: SnapshotHeader, captured: Capture) -> None:

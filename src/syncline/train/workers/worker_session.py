@@ -30,7 +30,7 @@ from syncline.train.resume_state import Readers
 from syncline.train.session import ReportCall, TrainSession, unknown_dataset
 from syncline.train.snapshots import directory as directories
 from syncline.train.snapshots import node_files
-from syncline.train.snapshots.config import KEEP_S, SnapshotSpec
+from syncline.train.snapshots.config import SnapshotSpec
 from syncline.train.snapshots.copier import SnapshotCopier
 from syncline.train.snapshots.rank_snapshots import RankSnapshots
 from syncline.train.snapshots.slot import SnapshotId, SnapshotSlot
@@ -451,18 +451,12 @@ def _snapshots(
 
 
 def _copier(spec: SnapshotSpec, rank: int, put: Callable[[CopyReady], None]) -> SnapshotCopier:
-    resumed = (
-        None
-        if spec.resume_step is None
-        else SnapshotId(attempt=spec.resume_attempt, step=spec.resume_step)
-    )
-
     def send(slot: SnapshotSlot, kept: int | None, is_stopped: Callable[[], bool]) -> None:
         node_files.send(
             slot,
             spec.copy_nodes[rank],
-            keep_s=KEEP_S if spec.config is None else spec.config.keep_s,
-            kept=resumed if kept is None else SnapshotId(attempt=spec.attempt, step=kept),
+            keep_s=spec.keep_s,
+            kept=spec.resumed if kept is None else SnapshotId(attempt=spec.attempt, step=kept),
             is_stopped=is_stopped,
         )
 
