@@ -171,13 +171,12 @@ class TrainWorker:
             session.close_shares()
             returned = _pickled_return_value(value) if session.world_rank == 0 else None
             self._report_usage(session)
-            call_result_hooks()  # the controller may kill this process once it knows the end
         except BaseException as error:  # SystemExit too, since the other ranks wait for this one
             flush_output()
             session.finish_uploads(UPLOAD_GRACE_S)  # checkpoints reported before count
             self._fail(error)
         else:
-            self._send_buffer.close(Finished(return_value=returned))
+            self._end(Finished(return_value=returned))
         finally:
             self._send_buffer.close()  # an error above must not leave the controller waiting
 
@@ -186,9 +185,12 @@ class TrainWorker:
         if self._session is not None:
             self._report_usage(self._session)
             self._observe(self._session, None)
-        call_result_hooks()
         packed = pack_error(error, traceback_text=text)
-        self._send_buffer.close(Failed(exception=packed, traceback=text))
+        self._end(Failed(exception=packed, traceback=text))
+
+    def _end(self, message: Finished | Failed) -> None:
+        call_result_hooks()  # the controller may kill this process once it knows the end
+        self._send_buffer.close(message)
 
     def _observe(self, session: WorkerSession, window: int | None) -> None:
         """Send an observation; `window` is None at the end of the training function."""
