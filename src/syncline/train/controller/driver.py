@@ -292,9 +292,8 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
 
     def _copy_snapshots(self, rank: int, message: CopyReady) -> None:
         order = self._copy_rounds.ready(rank, message)
-        if order is not None and self._group is not None:
-            for each in range(len(self._group)):
-                self._group.send(each, order)
+        if order is not None:
+            self._send(events.Send(rank=None, message=order))
 
     def _handle(self, event: Event) -> None:
         """Pass an event to the machine and execute its instructions.
