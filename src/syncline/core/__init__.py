@@ -25,8 +25,8 @@ Files in the order in which a call flows through them:
   `live_region`: lines that displays redraw below the output of the program.
 - `state_machine`: base of the state machines; `event_loops`: end of event loops in threads;
   `random_states`: states of the global random generators.
-- `worker_imports`: workers that start without torch.
+- `worker_imports`: modules that workers are expected to import, or not to use.
 
-Also: `preloads` (modules that workers will import), `labels`, `message`, `key_values` (small values
-that all processes share); `metrics` of user code, `metrics_publisher` and `metrics_text`.
+Also: `labels`, `message`, `key_values` (small values that all processes share); `metrics` of user
+code, `metrics_publisher` and `metrics_text`.
 """

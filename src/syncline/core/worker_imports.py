@@ -1,8 +1,9 @@
-"""A hint for the engine: the worker that is started next does not use torch.
+"""Hints for the embedded engine: modules that the workers which start next import or do not use.
 
-Workers of the embedded engine inherit the libraries that the program has imported, but the import
-of torch takes a second. With the hint a worker does not wait for it. A worker that uses torch
-anyway imports it itself. Other engines ignore the hint.
+Workers are forked from a process that has imported the libraries of the program. With `expect` it
+imports further modules before it forks the next worker, once for all workers; the program does not
+import them itself. With `without_torch` a worker does not wait for the import of torch, which takes
+a second. A worker that lacks a module imports it itself. Other engines ignore the hints.
 """
 
 from __future__ import annotations
@@ -11,7 +12,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+_expected: dict[str, None] = {}
 _without_torch: ContextVar[bool] = ContextVar("without_torch", default=False)
+
+
+def expect(*modules: str) -> None:
+    """Add modules until the engine shuts down; one that cannot be imported is left out."""
+    _expected.update(dict.fromkeys(modules))
+
+
+def expected() -> tuple[str, ...]:
+    """Return the names in the order in which they were added."""
+    return tuple(_expected)
+
+
+def forget() -> None:
+    """Remove all names."""
+    _expected.clear()
 
 
 @contextmanager

@@ -40,7 +40,7 @@ def test_workers_have_the_programs_imports_and_those_of_first_use() -> None:
 EXPECTING = """
 import sys
 import syncline
-from syncline.core import preloads
+from syncline.core import worker_imports
 
 @syncline.remote
 class Looks:
@@ -49,7 +49,7 @@ class Looks:
 
 syncline.init(num_cpus=1)
 print("before:", syncline.get(Looks.remote().for_module.remote()))
-preloads.expect("colorsys", "no_such_module")
+worker_imports.expect("colorsys", "no_such_module")
 print("after:", syncline.get(Looks.remote().for_module.remote()), "colorsys" in sys.modules)
 syncline.shutdown()
 syncline.init(num_cpus=1)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-from syncline.core import preloads
+from syncline.core import worker_imports
 from syncline.core.embedded import fork_server_messages
 from syncline.core.embedded.exit_status import SAMPLE_INTERVAL_S, ExitStatus, MemoryMonitor
 from syncline.core.embedded.fork_server_messages import (
@@ -24,7 +24,6 @@ from syncline.core.embedded.log_display import Stream
 from syncline.core.embedded.reactor import Reactor
 from syncline.core.embedded.worker_output import WorkerOutput
 from syncline.core.host import kill_group
-from syncline.core.worker_imports import may_use_torch
 from syncline.records import dataclass
 
 HEAVY_MODULES = (
@@ -103,7 +102,7 @@ LATER_MODULES = ("torch._dynamo",)
 
 torch imports them for the first optimizer, for about a second. The first workers start without
 waiting for them, and their replacements have them. A `TorchTrainer` whose function trains a model
-expects them (`core.preloads`), so that its first workers have them, too.
+expects them (`core.worker_imports`), so that its first workers have them, too.
 """
 LATER_S = 3.0
 MAX_FAILED_STARTS = 5
@@ -199,7 +198,7 @@ class WorkerProcesses:
 
     def start(self, number: int, environment: str) -> socket.socket:
         """Start a worker; return the driver's end of its channel."""
-        self._preload(with_torch=may_use_torch() or not _uses_only_data())
+        self._preload(with_torch=worker_imports.may_use_torch() or not _uses_only_data())
         ours, theirs = socket.socketpair()
         pipes = [os.pipe(), os.pipe()]
         streams: tuple[Stream, Stream] = ("out", "err")
@@ -235,7 +234,7 @@ class WorkerProcesses:
     def close(self) -> None:
         """Kill all workers, end the fork server, and wait for them."""
         self._closed = True
-        preloads.forget()
+        worker_imports.forget()
         self._memory.close()
         for pid in self._pids.values():
             kill_group(pid)
@@ -265,7 +264,7 @@ class WorkerProcesses:
             if name in sys.modules and (with_torch or name not in TORCH_MODULES)
         ]
         imported += [first for name, first in FIRST_USE_MODULES.items() if name in imported]
-        imported += preloads.expected()
+        imported += worker_imports.expected()
         wanted = tuple(name for name in imported if name not in self._preloaded)
         if wanted:
             self._preloaded.update(wanted)

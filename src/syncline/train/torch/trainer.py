@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from syncline.core import preloads
+from syncline.core import worker_imports
 from syncline.suggestions import suggest_arguments
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import DataConfig, ScalingConfig, ValidationConfig
@@ -70,4 +70,4 @@ class TorchTrainer(DataParallelTrainer):
             validation_config=validation_config,
         )
         if "torch" in sys.modules and trains_a_model(train_loop_per_worker):
-            preloads.expect(COMPILER)
+            worker_imports.expect(COMPILER)
