@@ -26,11 +26,7 @@ from syncline.core.embedded.worker_output import WorkerOutput
 from syncline.core.host import kill_group
 from syncline.records import dataclass
 
-HEAVY_MODULES = (
-    "numpy",
-    "pandas",
-    "pyarrow",
-    "pyarrow.compute",
+TORCH_MODULES = (
     "torch",
     "torch.distributed",
     "torch.nn.parallel",
@@ -38,16 +34,28 @@ HEAVY_MODULES = (
     "lightning.pytorch",
     "pytorch_lightning",
     "transformers.trainer",
-    "syncline.as_ray.imports",
-    "syncline.util",
-    "syncline.train",
     "syncline.train.torch",
     "syncline.train.lightning",
     "syncline.train.huggingface.transformers",
+    "syncline.data.iterate.torch",
+)
+"""Modules that import torch, for about a second.
+
+In a program that uses no library of syncline besides data, the fork server imports them for the
+first worker that may use torch, or soon after the program has imported another library.
+"""
+HEAVY_MODULES = (
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "pyarrow.compute",
+    *TORCH_MODULES,
+    "syncline.as_ray.imports",
+    "syncline.util",
+    "syncline.train",
     "syncline.train.workers.worker",
     "syncline.data.dataset",
     "syncline.data.execute.data_worker",
-    "syncline.data.iterate.torch",
     "syncline.data.iterate.streaming_split",
     "syncline.data.iterate.split_coordinator",
     "syncline.tune.context",
@@ -57,26 +65,6 @@ HEAVY_MODULES = (
     "syncline.serve.deployment",
 )
 """Modules that workers get from the fork server, if the driver has imported them."""
-TORCH_MODULES = frozenset(
-    {
-        "torch",
-        "torch.distributed",
-        "torch.nn.parallel",
-        "accelerate",
-        "lightning.pytorch",
-        "pytorch_lightning",
-        "transformers.trainer",
-        "syncline.train.torch",
-        "syncline.train.lightning",
-        "syncline.train.huggingface.transformers",
-        "syncline.data.iterate.torch",
-    }
-)
-"""Those of `HEAVY_MODULES` that import torch, for about a second.
-
-In a program that uses no library of syncline besides data, the fork server imports them for the
-first worker that may use torch, or soon after the program has imported another library.
-"""
 FIRST_USE_MODULES = {
     "syncline.data.execute.data_worker": "pandas",
     "syncline.serve.deployment": "syncline.serve.controller.controller_thread",
