@@ -9,7 +9,8 @@ import syncline
 from syncline.core.dag.nodes import ClassMethodNode, FunctionNode, InputNode
 from syncline.experimental import collective
 from syncline.experimental.collective import ReduceOp, allgather, allreduce, reducescatter
-from syncline.experimental.collective.execution import check
+from syncline.experimental.collective.execution import check, run
+from syncline.experimental.collective.types import Operation
 from syncline.ray_paths.retired import NoCounterpartAttributeError
 
 
@@ -78,6 +79,13 @@ def test_wrong_arguments_are_refused():
 def test_wrong_tensors_are_refused(kind, tensors, text):
     with pytest.raises(ValueError, match=text):
         check(None, kind, 2, None, *tensors)
+
+
+@pytest.mark.parametrize("other", [torch.ones(3), torch.ones(1, dtype=torch.int64)])
+def test_tensors_that_differ_between_actors_are_refused_before_an_actor_waits(other):
+    checks = [check(None, "allreduce", 2, None, tensor) for tensor in (torch.ones(1), other)]
+    with pytest.raises(ValueError, match=r"from actor 1, but torch.float32 of the shape \(1,\)"):
+        run(None, Operation(kind="allreduce"), "group", 1, torch.ones(1), *checks)
 
 
 @syncline.remote

@@ -175,7 +175,7 @@ def _actor_nodes(operation: Operation, nodes: object) -> list[ClassMethodNode]:
 def _checked(op: object) -> ReduceOp:
     if not isinstance(op, ReduceOp):
         raise ValueError(
-            f"`op={op!r}` is no operation of a graph: pass one of "
+            f"`op={op!r}` is not an operation of graphs: pass one of "
             f"{', '.join(f'ReduceOp.{each.name}' for each in ReduceOp)} of "
             "`syncline.experimental.collective`."
         )

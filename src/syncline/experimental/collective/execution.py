@@ -22,8 +22,10 @@ _REDUCED = {
 }
 
 
-def check(actor: object, kind: Kind, world_size: int, after: object, *tensors: Any) -> None:
+def check(actor: object, kind: Kind, world_size: int, after: object, *tensors: Any) -> list[str]:
     """Check the tensors of this actor before any actor waits for the others.
+
+    Returns the types and shapes, which `run` compares with those of the other actors.
 
     Args:
         actor: The actor; unused.
@@ -33,7 +35,7 @@ def check(actor: object, kind: Kind, world_size: int, after: object, *tensors: A
         tensors: Results of the input nodes.
 
     Raises:
-        ValueError: An input is no tensor, or has an unsuitable shape or type.
+        ValueError: An input is not a tensor, or has an unsuitable shape or type.
     """
     torch = sys.modules.get("torch")
     for tensor in tensors:
@@ -53,6 +55,7 @@ def check(actor: object, kind: Kind, world_size: int, after: object, *tensors: A
             f"`reducescatter` got a tensor of the shape {tuple(tensors[0].shape)}, whose first "
             f"dimension cannot be divided among {world_size} actors."
         )
+    return [f"{tensor.dtype} of the shape {tuple(tensor.shape)}" for tensor in tensors]
 
 
 def run(
@@ -67,8 +70,18 @@ def run(
         count: Number of tensors.
         tensors_and_checks: The tensors of this actor, then results of `check` of all actors: if
             one fails, no actor waits for it.
+
+    Raises:
+        ValueError: The actors have tensors of different shapes or types.
     """
-    tensors = tensors_and_checks[:count]
+    tensors, (first, *others) = tensors_and_checks[:count], tensors_and_checks[count:]
+    for number, other in enumerate(others, 1):
+        if other != first:
+            raise ValueError(
+                f"`{operation.kind}` got {', '.join(other)} from actor {number}, but "
+                f"{', '.join(first)} from actor 0: return tensors of the same shape and type from "
+                "all actors."
+            )
     if operation.kind == "allgather":
         return _gathered(tensors[0], group)
     if operation.kind == "reducescatter":

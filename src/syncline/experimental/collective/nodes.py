@@ -100,7 +100,7 @@ class CollectiveOutputNode(ClassMethodNode):
 
 
 def _group(actor_ids: tuple[int, ...], backend: str) -> str:
-    """Return the name of the group of these actors; declare it first if there is none.
+    """Return the name of the group of these actors; declare the group on its first use.
 
     Raises RuntimeError if all actors run in one process.
     """

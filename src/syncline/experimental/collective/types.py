@@ -26,7 +26,7 @@ Kind: TypeAlias = Literal["allreduce", "allgather", "reducescatter"]
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """What the actors of a node do together."""
+    """A collective operation with its settings."""
 
     kind: Kind
     reduce_op: ReduceOp = ReduceOp.SUM
