@@ -1,5 +1,5 @@
-"""Goodput of a training whose workers are killed with SIGKILL at random moments, and what became of
-its samples and weights.
+"""Goodput of a training whose workers are killed with SIGKILL at random moments, its lost and
+repeated samples, and its weights.
 
 A random one of two workers kills itself a random time after an attempt began, `BENCH_KILLS` times;
 the times are exponentially distributed with a mean of `BENCH_KILL_DISTANCE_S` seconds. Then the
@@ -7,8 +7,8 @@ program trains the same number of steps without kills, and compares the weights.
 automatic memory snapshots. torchrun restarts its workers, which continue from the last asynchronous
 checkpoint of `torch.distributed.checkpoint` (one every ten steps) and drop the batches before.
 
-A step counts for each time that it was made: `repeated` are the times beyond the first. A sample
-counts in the steps that the final weights contain.
+`repeated` counts the executions of a step after the first. A sample counts in the steps that the
+final weights contain.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ SEED = 1
 
 
 def die_later(killed: Path) -> None:
-    """Kill this process at a random moment, if it is its turn."""
+    """Kill this process at a random moment, if it is the next victim."""
     number = len(list(killed.iterdir()))
     chance = random.Random(f"{SEED} {number}")
     delay_s, victim = chance.expovariate(1.0 / KILL_DISTANCE_S), chance.randrange(RANKS)
@@ -133,7 +133,7 @@ def made(rank: int) -> list[tuple[int, float, list[int]]]:
 
 
 def wrong_samples(steps: list[list[tuple[int, float, list[int]]]]) -> int:
-    """Return the number of samples that complete epochs have not once: lost and repeated ones."""
+    """Return the number of samples that complete epochs lost or repeated."""
     final = [{number: ids for number, _, ids in own} for own in steps]
     count = min(map(max, final))
     wrong = 0

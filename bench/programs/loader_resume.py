@@ -153,7 +153,7 @@ def save(readings: dict[str, Reading], rank: int) -> None:
 
 
 def run(inputs: dict[str, Path], library: bool, kills: int, seed: int) -> dict[str, Outcome]:
-    """Kill and resume a training, and return what became of the samples of each loader."""
+    """Kill and resume a training, and return the outcome of each loader."""
     with tempfile.TemporaryDirectory() as storage:
         killed = Path(storage, "killed")
         killed.mkdir()
@@ -202,7 +202,7 @@ def run(inputs: dict[str, Path], library: bool, kills: int, seed: int) -> dict[s
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What became of the samples of a loader."""
+    """Lost and repeated samples of a loader after some kills."""
 
     lost: int
     repeated: int

@@ -1,10 +1,10 @@
 """Time from the SIGKILL of one of two replicas to the next optimizer step of the other one, and to
 the step in which both take part again: Ray with `TorchftConfig`, torchft's `Manager` and Gloo.
 
-The program follows Ray's `torchft_linear_example`: each worker is a replica of its own, the
-survivor continues alone, and the replaced worker gets its state from it. torchft discards the step
-in which a replica fails, so steps are not repeated but lost; they count as `repeated` here, because
-their batches are not in the weights.
+The program follows Ray's `torchft_linear_example`: each worker is a replica, the survivor
+continues alone, and the replaced worker gets its state from it. torchft discards the step in which
+a replica fails, so steps are not repeated but lost; they count as `repeated` here, because their
+batches are not in the weights.
 """
 
 import os

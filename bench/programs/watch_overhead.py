@@ -1,7 +1,7 @@
-"""What the diagnosis of stalls costs on a rank with steps of 5 ms, as a share of the time.
+"""CPU time of the diagnosis of stalls on a rank with steps of 5 ms, as a share of the time.
 
 Two workers train a small model with DDP, and wait until each step has lasted 5 ms. The CPU time of
-the thread that watches the training thread is known from the system. The entries of PyTorch's
+the thread that watches the training thread comes from the system. The entries of PyTorch's
 flight recorder are counted, and each costs the difference between the CPU time of an operation with
 and without the recorder: processes with one rank (`recorder`) alternate, and the fastest counts.
 """
