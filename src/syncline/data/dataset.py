@@ -1313,7 +1313,7 @@ class Dataset:
             The ratio, both rates, and the operator that limits the pipeline.
 
         Raises:
-            TypeError: `consumer_rate` is no number.
+            TypeError: `consumer_rate` or `duration_s` is not a number.
             ValueError: `consumer_rate` or `duration_s` is not above 0, or the dataset has no rows.
         """
         rate = check_rate(consumer_rate)

@@ -88,6 +88,11 @@ def test_the_duration_is_above_0():
         measured(TimedExecution([1], [1.0]), duration_s=-1)
 
 
+def test_the_duration_is_a_number():
+    with pytest.raises(TypeError, match="duration_s='5' is of type str: pass the seconds"):
+        measured(TimedExecution([1], [1.0]), duration_s=cast("float", "5"))
+
+
 @pytest.mark.parametrize("rate", [0, -1.0, float("nan"), float("inf")])
 def test_rates_are_above_zero(rate):
     with pytest.raises(ValueError, match="consumer_rate"):

@@ -72,8 +72,14 @@ def measure(
     """Take blocks for about `duration_s` seconds after the first one, and compare the rates.
 
     Raises:
+        TypeError: `duration_s` is not a number.
         ValueError: The dataset has no rows, or `duration_s` is not above 0.
     """
+    if isinstance(duration_s, bool) or not isinstance(duration_s, int | float):
+        raise TypeError(
+            f"duration_s={duration_s!r} is of type {type(duration_s).__name__}: pass the seconds "
+            "to measure, above 0."
+        )
     if not duration_s > 0:
         raise ValueError(f"duration_s={duration_s}: pass the seconds to measure, above 0.")
     began = clock()
