@@ -139,7 +139,7 @@ CASES: dict[str, Callable[[Any], object]] = {
     "map of no iterable": lambda pool: pool.map(square, 5),
     "map of a broken iterable": lambda pool: pool.map(square, broken(3)),
     "map with an error": lambda pool: pool.map(functools.partial(fail_on, bad=2), range(4)),
-    "map of what is no function": lambda pool: pool.map(5, [1]),
+    "map of a number instead of a function": lambda pool: pool.map(5, [1]),
     "map by keywords": lambda pool: pool.map(func=square, iterable=[1, 2], chunksize=1),
     "map_async": lambda pool: pool.map_async(square, [1, 2]).get(LIMIT_S),
     "map_async by keywords": lambda pool: pool.map_async(
@@ -177,9 +177,9 @@ CASES: dict[str, Callable[[Any], object]] = {
     "get with a timeout": lambda pool: get_with_a_timeout(pool),
     "a result that is not ready": lambda pool: not_ready(pool),
     "a failed result": lambda pool: failed_result(pool),
-    "get again": lambda pool: [pool.map_async(square, [1, 2])] and get_again(pool),
+    "get again": lambda pool: get_again(pool),
     "callbacks": lambda pool: callbacks(pool),
-    "an error of its own": lambda pool: own_error(pool),
+    "an error of the program": lambda pool: own_error(pool),
     "chunk sizes of zero": lambda pool: [
         outcome(lambda: list(pool.imap(square, [1], 0))),
         outcome(lambda: list(pool.imap_unordered(square, [1], 0))),
