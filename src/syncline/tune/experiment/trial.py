@@ -26,7 +26,7 @@ _FEW = 5
 SummaryState: TypeAlias = tuple[float, float, float, float, int, tuple[float, ...]]
 """(high, low, average, last, count, recent values)."""
 _Summary: TypeAlias = "float | SummaryState | MetricSummary"
-"""A single value; a pickled summary that nothing has read; or a summary."""
+"""A single value, the state of an unpickled summary, or a summary."""
 
 
 class MetricSummary:
