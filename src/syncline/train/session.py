@@ -213,6 +213,12 @@ def current_session() -> TrainSession | None:
     return _session
 
 
+def automatic_snapshots(session: TrainSession | None) -> RankSnapshots | None:
+    """Return the memory snapshots of a session if they are taken without calls of the program."""
+    snapshots = None if session is None else session.snapshots
+    return snapshots if snapshots is not None and snapshots.spec.is_automatic else None
+
+
 def in_session() -> bool:
     """Return True inside a training function and in processes forked from it."""
     return _session is not None

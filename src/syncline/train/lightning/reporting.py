@@ -17,12 +17,12 @@ from functools import cache
 
 from syncline.train.checkpoint import Checkpoint, CheckpointUploadMode
 from syncline.train.config import ValidationTaskConfig
-from syncline.train.lightning.library import pl
 from syncline.train.lightning.loaders import Trainer
+from syncline.train.lightning.step_callback import StepCallback
 from syncline.train.session import TrainSession, get_session, report
 
 
-class RayTrainReportCallback(pl.Callback):
+class RayTrainReportCallback(StepCallback):
     """Reports `trainer.callback_metrics` with `epoch` and `step`, and a checkpoint, at the end of
     every epoch, after its validation.
 
@@ -57,7 +57,6 @@ class RayTrainReportCallback(pl.Callback):
         self.checkpoint_upload_mode = checkpoint_upload_mode or CheckpointUploadMode.SYNC
         self.validation = validation
         self.every_n_train_steps = every_n_train_steps
-        self._last_step = 0
 
     def setup(self, trainer: Trainer, pl_module: object, stage: str) -> None:
         """Delete directories of earlier attempts. Called by Lightning before anything is saved."""
@@ -65,23 +64,9 @@ class RayTrainReportCallback(pl.Callback):
         if session.local_rank == 0 and not session.local_mode:
             _delete_leftovers(_prefix(session))
 
-    def on_train_start(self, trainer: Trainer, pl_module: object) -> None:
-        """Start counting at the step from which training resumes."""
-        self._last_step = trainer.global_step
-
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: object, outputs: object, batch: object, batch_idx: int
-    ) -> None:
+    def after_step(self, trainer: Trainer) -> None:
         """Report every `every_n_train_steps`. The end of an epoch is reported separately."""
-        # Between two optimizer steps there are accumulated gradients, which checkpoints lack.
-        stepped = trainer.global_step != self._last_step
-        self._last_step = trainer.global_step
-        if (
-            self.every_n_train_steps
-            and stepped
-            and trainer.global_step % self.every_n_train_steps == 0
-            and not trainer.is_last_batch
-        ):
+        if self.every_n_train_steps and trainer.global_step % self.every_n_train_steps == 0:
             self._report(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: object) -> None:

@@ -12,9 +12,9 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from syncline.train.lightning.library import pl
 from syncline.train.lightning.loaders import Trainer
-from syncline.train.session import TrainSession, current_session, get_session
+from syncline.train.lightning.step_callback import StepCallback
+from syncline.train.session import automatic_snapshots, current_session, get_session
 
 logger = logging.getLogger("syncline")
 
@@ -27,8 +27,8 @@ def follow_trainer(trainer: Trainer) -> None:
     automatic snapshots.
     """
     session = current_session()
-    snapshots = None if session is None else session.snapshots
-    if session is None or snapshots is None or not snapshots.spec.is_automatic:
+    snapshots = automatic_snapshots(session)
+    if session is None or snapshots is None:
         return
     if not isinstance(trainer.strategy, SnapshotStrategy):
         if session.world_rank == 0:
@@ -46,25 +46,12 @@ def follow_trainer(trainer: Trainer) -> None:
         trainer.ckpt_path = SNAPSHOT_PATH
 
 
-class SnapshotCallback(pl.Callback):
+class SnapshotCallback(StepCallback):
     """Takes a snapshot after each optimizer step, and after the validation of each epoch."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._last_step = 0
-
-    def on_train_start(self, trainer: Trainer, pl_module: object) -> None:
-        """Start counting at the step from which training resumes."""
-        self._last_step = trainer.global_step
-
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: object, outputs: object, batch: object, batch_idx: int
-    ) -> None:
-        """Take a snapshot after a step; the last one of an epoch belongs to its end."""
-        stepped = trainer.global_step != self._last_step
-        self._last_step = trainer.global_step
-        if stepped and not trainer.is_last_batch:
-            _take(trainer)
+    def after_step(self, trainer: Trainer) -> None:
+        """Take a snapshot; that of the last step of an epoch follows at its end."""
+        _take(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: object) -> None:
         """Take a snapshot."""
@@ -79,8 +66,7 @@ class SnapshotCallback(pl.Callback):
 def _take(trainer: Trainer) -> None:
     snapshots = get_session("lightning").snapshots
     assert snapshots is not None
-    assert snapshots.spec.config is not None
-    if snapshots.advance(snapshots.spec.config.every_s):
+    if snapshots.advance_automatic():
         trainer.save_checkpoint(SNAPSHOT_PATH)
 
 
@@ -106,10 +92,8 @@ class SnapshotStrategy:
         """Return the state of the snapshot that the attempt starts from, which is newer than every
         file, or that of a file.
         """
-        session: TrainSession = get_session("lightning")
-        snapshots = session.snapshots
-        if snapshots is not None and snapshots.spec.is_automatic:
-            state = snapshots.automatic_state()
-            if state is not None:
-                return state
+        snapshots = get_session("lightning").snapshots
+        state = None if snapshots is None else snapshots.automatic_state()
+        if state is not None:
+            return state
         return super().load_checkpoint(checkpoint_path, *args, **kwargs)  # type: ignore[misc]

@@ -246,6 +246,11 @@ class RankSnapshots:
         self._next_step = self._step + steps
         return not self.is_disabled
 
+    def advance_automatic(self) -> bool:
+        """Count a step; return True if it is time for an automatic snapshot."""
+        assert self.spec.config is not None
+        return self.advance(self.spec.config.every_s)
+
     def take(self, state: object, readers: bytes, next_report: int) -> None:
         """Copy the state of the program into shared memory.
 

@@ -28,7 +28,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from syncline.train.session import TrainSession
+from syncline.train.session import TrainSession, automatic_snapshots
 from syncline.train.snapshots.rank_snapshots import RankSnapshots
 from syncline.train.snapshots.torch_tensors import LocalTensor, is_sharded, local_part
 
@@ -43,8 +43,8 @@ def follow_model(
     session, if it has them.
     """
     global _current
-    snapshots = session.snapshots
-    if snapshots is None or not snapshots.spec.is_automatic:
+    snapshots = automatic_snapshots(session)
+    if snapshots is None:
         return
     if _current is None or _current.session is not session:
         if _current is not None:
@@ -125,9 +125,7 @@ class AutomaticSnapshots:
         if not self._is_due:
             return
         self._is_due = False
-        config = self._snapshots.spec.config
-        assert config is not None
-        if self._snapshots.advance(config.every_s):
+        if self._snapshots.advance_automatic():
             session = self.session
             self._snapshots.take_automatic(
                 self._state(), session.readers.capture(), session.next_report

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from transformers.trainer_callback import ExportableState
 
-from syncline.train.session import current_session, get_session
+from syncline.train.session import automatic_snapshots, current_session, get_session
 from syncline.train.snapshots.rank_snapshots import RankSnapshots
 
 logger = logging.getLogger("syncline")
@@ -56,8 +56,7 @@ class SnapshotTrainer:
         snapshots = _automatic_snapshots(self)
         if snapshots is None:
             return
-        assert snapshots.spec.config is not None
-        if snapshots.advance(snapshots.spec.config.every_s):
+        if snapshots.advance_automatic():
             session = get_session("huggingface.transformers")
             snapshots.take_automatic(
                 checkpoint_state(self), session.readers.capture(), session.next_report
@@ -72,9 +71,9 @@ class SnapshotTrainer:
 def warn_if_not_covered(trainer: Any) -> None:
     """Log a warning if the run takes automatic snapshots, but none of this trainer."""
     session = current_session()
-    if session is None or session.snapshots is None or session.world_rank:
+    if session is None or session.world_rank or automatic_snapshots(session) is None:
         return
-    if session.snapshots.spec.is_automatic and _is_sharded(trainer):
+    if _is_sharded(trainer):
         logger.warning(
             "`RunConfig(snapshot=…)` takes no memory snapshots of a `transformers.Trainer` with "
             "FSDP or DeepSpeed: restarts continue from the last checkpoint."
@@ -82,11 +81,8 @@ def warn_if_not_covered(trainer: Any) -> None:
 
 
 def _automatic_snapshots(trainer: Any) -> RankSnapshots | None:
-    session = current_session()
-    snapshots = None if session is None else session.snapshots
-    if snapshots is None or not snapshots.spec.is_automatic or _is_sharded(trainer):
-        return None
-    return snapshots
+    snapshots = automatic_snapshots(current_session())
+    return None if snapshots is None or _is_sharded(trainer) else snapshots
 
 
 def _is_sharded(trainer: Any) -> bool:
