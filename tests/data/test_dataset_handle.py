@@ -1,6 +1,4 @@
-"""Datasets as values: immutable, picklable, with a context of their own; what they are not:
-sequences.
-"""
+"""Datasets as values: immutable, picklable, with their own context; they are not sequences."""
 
 import pickle
 from collections.abc import Iterator

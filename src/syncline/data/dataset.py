@@ -1208,8 +1208,8 @@ class Dataset:
         producer_config: Arguments | None = None,
         **options: Unpack[WriteOptions],
     ) -> None:
-        """Send a message for each row to a Kafka topic. Messages are visible at once; a task that
-        runs again sends its rows again.
+        """Send a message for each row to a Kafka topic. Messages are visible immediately; a
+        task that runs again sends its rows again.
 
         Args:
             topic: The topic.

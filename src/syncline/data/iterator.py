@@ -310,8 +310,8 @@ class DataIterator:
     # -- position
 
     def state_dict(self) -> State:
-        """Return the position in a form that JSON can hold: a few hundred bytes, whatever the
-        length of the epoch.
+        """Return the position in a form that JSON can hold: a few hundred bytes, also for a
+        long epoch.
 
         Only rows that the program received count, not prefetched rows. In a loop it is the state
         after the current batch; after a loop that was left early, the state at that point.

@@ -234,7 +234,7 @@ def refuse_catalog(catalog: object, instead: str) -> None:
 
     Args:
         catalog: The argument.
-        instead: What the program passes in its place.
+        instead: Argument that replaces it.
     """
     if catalog is not None:
         raise ValueError(f"catalog=… is not offered: pass {instead}")

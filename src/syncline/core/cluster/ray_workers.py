@@ -95,7 +95,7 @@ def _items(items: Iterator[object]) -> Iterator[object]:
 
 
 def _references(items: Iterable[object]) -> DynamicObjectRefGenerator[object]:
-    """Return references to the items of a generator; its error stands in the last one."""
+    """Return references to the items of a generator; if it raises, the last has the error."""
     made: list[AnyRef] = []
     put = current_engine().put
     try:

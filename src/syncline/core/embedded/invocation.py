@@ -73,7 +73,7 @@ class Outcome:
     id: int
     started: float = field(default_factory=time.time)
     values: list[Value] = field(default_factory=list)
-    """Values of the first results; with an `error`, it stands in the remaining results."""
+    """Values of the first results; an `error` is the value of the remaining ones."""
     error: bytes | None = None
     retry: bool = False
 

@@ -19,7 +19,7 @@ from syncline.data.columnar import block
 from syncline.data.columnar.tensors import PythonObjectType, RaggedTensorType
 
 GAP = "…"
-"""Stands for rows, columns or text that are left out."""
+"""Replaces rows, columns or text that are left out."""
 
 _FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
 _CELL_WIDTH = 32
@@ -35,7 +35,7 @@ _STYLE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Preview:
-    """What a dataset shows of itself."""
+    """Printed form of a dataset, as text or HTML."""
 
     num_rows: int | None
     """Number of rows; None if unknown."""

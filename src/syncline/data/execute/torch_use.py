@@ -1,9 +1,10 @@
 """Whether the workers of a plan may use torch.
 
-Workers that do not need torch start a second earlier, see `core.worker_imports`. The names in the
-pickled code of the plan tell. User functions of `__main__` and closures are pickled with all their
-names, and functions of importable modules with the name of their module, whose content is searched
-in turn. Not covered: a module that imports torch, and that a function is the first to import.
+Workers that do not need torch start a second earlier, see `core.worker_imports`. The search is for
+names in the pickled code of the plan. User functions of `__main__` and closures are pickled with
+all their names, and functions of importable modules with the name of their module, whose content is
+searched in turn. Not covered: a module that imports torch and that a function is the first to
+import.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from syncline.core import serialization
 from syncline.data.execute.physical_plan import ExchangeRows, PhysicalPlan, SourceTasks, Stage
 
 _DOTTED_NAME = re.compile(rb"(?<![/\w.-])[A-Za-z_][\w.]*(?![/\w-])")
-"""A name that is no part of a path: pickled functions contain the paths of their files."""
+"""A name outside of paths: pickled functions contain the paths of their files."""
 _WITHOUT_TORCH = frozenset(
     {
         *sys.stdlib_module_names,

@@ -79,7 +79,7 @@ class IcebergDatasink(Datasink[Written]):
     def on_write_start(self, schema: pa.Schema | None = None) -> None:
         """Load the table, and add the columns that it lacks if the schema of the rows is known.
 
-        Raises ValueError if there is no such table, if the rows do not fit its columns, or if an
+        Raises ValueError if the table does not exist, if the rows do not fit its columns, or if an
         upsert has no keys.
         """
         self._write_id = uuid.uuid4()  # new for each write, also if the program runs again

@@ -60,8 +60,8 @@ class AvroDatasource(FileBasedDatasource):
 
 
 def _arrow_schema(record: Any, path: str) -> pa.Schema | None:
-    """Return the schema of the rows; None if a type has no Arrow type of its own, such as a union
-    of several types.
+    """Return the schema of the rows; None if Arrow has no equivalent of a type, such as a union of
+    several types.
     """
     if not isinstance(record, Mapping) or record.get("type") not in ("record", "error"):
         kind = record.get("type") if isinstance(record, Mapping) else record

@@ -163,8 +163,8 @@ def schema_without_files(path: str, table: Any) -> pa.Schema | None:
 def open_table(
     path: str, version: int | None = None, storage_options: Mapping[str, str] | None = None
 ) -> Any:
-    """Return a `DeltaTable`. Raise FileNotFoundError if there is none, ValueError if it has no such
-    version.
+    """Return a `DeltaTable`. Raise FileNotFoundError if the table does not exist, ValueError if it
+    lacks the version.
     """
     if version is not None and (not isinstance(version, int) or version < 0):
         raise ValueError(f"version={version!r}: pass the number of a version, or None")

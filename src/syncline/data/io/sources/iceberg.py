@@ -242,8 +242,8 @@ def open_table(table_identifier: str, catalog_kwargs: Mapping[str, Any] | None) 
 
 
 def as_iceberg(expr: Expr) -> Any:
-    """Return a condition that is true for all rows for which an expression is true; None if there
-    is none.
+    """Return a condition that is true for all rows for which an expression is true; None if
+    Iceberg has no counterpart of any part.
 
     It may be true for more rows: conjuncts that Iceberg has no counterpart for are left out.
     """

@@ -161,7 +161,7 @@ def connected(uri: str) -> Any:
 
 
 def require_collection(client: Any, database: str, collection: str) -> None:
-    """Raise ValueError if there is no such collection, ConnectionError if there is no server."""
+    """Raise ValueError if the collection does not exist, ConnectionError if no server answers."""
     errors = load("pymongo.errors", purpose="MongoDB", install=INSTALL)
     try:
         databases = client.list_database_names()

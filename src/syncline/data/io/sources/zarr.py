@@ -37,7 +37,7 @@ _ZARR = {"purpose": "read_zarr", "install": "syncline[zarr]"}
 
 @dataclass(frozen=True, kw_only=True)
 class ArrayLayout:
-    """Shape of one array and of the pieces that are read at once."""
+    """Shape of one array and of the pieces in which it is read."""
 
     path: str
     """Path of the array in the store."""
