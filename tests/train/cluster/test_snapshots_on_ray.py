@@ -1,6 +1,6 @@
 """A node dies with the snapshots of its ranks: training continues from their copies elsewhere.
 
-The nodes are on one machine. Each one has a file system in memory of its own, as machines do.
+The nodes are on one machine. Each one has its own file system in memory, as machines do.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ class RunSnapshots:
         return frozenset(others) & living_nodes() if others else frozenset()
 
     def _found_by_tasks(self, nodes: Iterable[str]) -> dict[str, list[FoundSnapshot]]:
-        """Return the snapshots on nodes without workers; of those that answer."""
+        """Return the snapshots on nodes without workers, if they answer in time."""
         pending: dict[ObjectRef[list[FoundSnapshot]], str] = {
             node_files.run_on_node(node, node_files.list_on_node, str(self._directory)): node
             for node in nodes

@@ -36,7 +36,7 @@ class Choice:
     """Snapshot that an attempt starts from."""
 
     step: int | None = None
-    """Its step; None if there is none."""
+    """Its step; None to start without a snapshot."""
     attempt: int = 0
     """Attempt that took it."""
     next_report: int = 0
@@ -107,8 +107,8 @@ def _no_common_step(by_rank: Mapping[int, set[SnapshotId]]) -> str:
 
 
 def sources(choice: Choice, found: Found, workers: Sequence[Worker]) -> dict[int, SnapshotSource]:
-    """Return the place of the chosen snapshot for each rank that does not have it in a file of its
-    own on its node. A copy on the rank's node is preferred to files of other nodes.
+    """Return the place of the chosen snapshot for each rank that does not have it in its own
+    file on its node. A copy on the rank's node is preferred to files of other nodes.
     """
     if choice.step is None:
         return {}

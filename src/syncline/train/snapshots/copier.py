@@ -2,9 +2,9 @@
 
 The controller asks all ranks for a copy of the same step, because a restart needs one step of all
 ranks: "the first snapshot at or after step N". A rank answers when its copy is complete and the
-next one may begin, or at once if it has passed that step. Until the controller knows that all ranks
-have copied a later snapshot, the rank keeps the snapshot itself too, for a restart in which the
-node with the copy is the one that is gone. One copy is on its way at a time.
+next one may begin, or immediately if it has passed that step. Until the controller knows that all
+ranks have copied a later snapshot, the rank keeps the snapshot itself too, for a restart in which
+the node with the copy is the one that is gone. One copy is on its way at a time.
 """
 
 from __future__ import annotations

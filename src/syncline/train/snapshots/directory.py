@@ -11,7 +11,7 @@
 The key is made of the run directory and the time when the run first started, so a new run does not
 find the snapshots of a deleted one. The directory of a finished run is deleted. Otherwise `reaper`
 deletes it some time after the last process of the run has died; if the reaper was killed, the next
-run that takes snapshots does. Where there is no file system in memory, the files are in the
+run that takes snapshots does. On systems without a file system in memory, the files are in the
 temporary directory.
 """
 
@@ -104,7 +104,7 @@ def attempt_of_copy(path: Path) -> int:
 
 def has_snapshots(directory: Path) -> bool:
     """Return True if ranks on this node have taken snapshots. States of `train.save`, which are in
-    the directory too, are none.
+    the same directory, do not count.
     """
     return any(directory.glob("rank-*.[0-9]"))
 

@@ -90,10 +90,11 @@ def save(state: object, *, file_name: str = "state.pt") -> Checkpoint:
 
     Args:
         state: As in `snapshot`.
-        file_name: Name of the file. If several ranks save, give each one a name of its own.
+        file_name: Name of the file. If several ranks save, give each one its own name.
 
     Raises:
-        TypeError: Part of `state` cannot be saved; the message names it. `file_name` is no string.
+        TypeError: Part of `state` cannot be saved; the message names it. Or `file_name` is not a
+            string.
         ValueError: `file_name` is not a plain name.
         RuntimeError: Outside of a training function.
     """

@@ -69,7 +69,7 @@ def send(
         is_stopped: Returns True to leave the copy incomplete.
 
     Raises:
-        OSError: The other node has no room.
+        OSError: The file system of the other node is full.
         RayError: The other node is dead.
     """
     header = slot.header()
@@ -145,7 +145,7 @@ def fetch(source: SnapshotSource, node_id: str, path: Path) -> None:
     """Bring a snapshot to `path` on this node, `node_id`.
 
     Raises:
-        OSError: There is no room, or the file is gone.
+        OSError: The file system is full, or the file is gone.
         RayError: The node that has it is dead.
     """
     if source.node_id == node_id:

@@ -28,7 +28,7 @@ from syncline.train.snapshots.slot import SnapshotHeader, SnapshotSlot, snapshot
 logger = logging.getLogger("syncline")
 
 _MAX_GROWTH = 16
-"""Largest factor by which the number of steps between two snapshots grows at once."""
+"""Largest factor by which the number of steps between two snapshots grows each time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +182,7 @@ class RankSnapshots:
             cast(StatefulObject, value).load_state_dict(saved)
 
     def automatic_state(self) -> Mapping[str, Any] | None:
-        """Return the state to restore automatically; None if there is none, or after a snapshot."""
+        """Return the state to restore automatically; None without one, or after a snapshot."""
         if not self.spec.is_automatic:
             return None
         if not self.is_fetched:

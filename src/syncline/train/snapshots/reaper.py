@@ -2,8 +2,8 @@
 
 It is started as `python -I -S reaper.py DIRECTORY SECONDS` beside the run, and uses only the
 standard library, so it takes a few megabytes. It waits on the lock that all processes of the run
-share, and ends as soon as the directory is gone. It keeps a lock of its own, so that a directory
-has one reaper.
+share, and ends as soon as the directory is gone. It holds its own lock, so that a directory has
+one reaper.
 """
 
 import fcntl

@@ -106,7 +106,7 @@ class SnapshotSlot:
         self._has_written = False
 
     def header(self) -> SnapshotHeader | None:
-        """Return the header; None if there is no complete snapshot."""
+        """Return the header; None without a complete snapshot."""
         try:
             page = self._page()
         except OSError:

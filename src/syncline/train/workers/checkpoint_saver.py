@@ -138,7 +138,7 @@ def write_checkpoint(
     slot_path: str, path: str, upload: CheckpointUpload, worker_pid: int
 ) -> CheckpointPart:
     """Write a state in shared memory to `path`, and bring its directory to the storage. Runs in a
-    process of its own, as long as the worker lives.
+    separate process, as long as the worker lives.
     """
     from syncline.train.snapshots import torch_files  # loads torch
 
@@ -158,7 +158,7 @@ def write_checkpoint(
 def ending_with(pid: int) -> Iterator[None]:
     """Kill this process as soon as another process of this node is dead.
 
-    The next attempt deletes unfinished checkpoints. If the process of a dead worker went on, it
+    The next attempt deletes unfinished checkpoints. If the process of a dead worker continued, it
     would bring parts of them back.
 
     Raises:

@@ -173,8 +173,8 @@ class HangWatch:
     def _look(self, thread: int, files: ThreadFiles, seconds: float, now: float) -> ThreadSample:
         """Return a sample, and add it to the meter.
 
-        The frames of the thread are released at once: they keep the values of functions that have
-        returned meanwhile, such as tensors.
+        The frames of the thread are released immediately: they keep the values of functions that
+        have returned meanwhile, such as tensors.
         """
         frames = frames_of(thread)
         in_barrier = is_in_barrier(frames)

@@ -172,7 +172,7 @@ class CopyReady:
     """This rank can copy its next memory snapshot to another node."""
 
     copied_step: int | None
-    """Step of the copy that it was asked for; None for none, or if it had passed the step."""
+    """Step of the last copy; None before the first order, or if the rank had passed its step."""
     newest_step: int
     """Step of its newest snapshot."""
 
