@@ -125,7 +125,7 @@ def goodput(run: Run) -> float | None:
 
 def model_flops(run: Run) -> tuple[float, float | None] | None:
     """Return the model's floating-point operations per second over the last reports of rank 0, and
-    their share of what the devices of all workers can do; None where the configuration of the run
+    their share of the peak of all workers' devices; None where the configuration of the run
     has no `flops_per_step`, or no `peak_flops_per_s`.
     """
     config = run.config.get("run_config")

@@ -33,7 +33,7 @@ class CallLog:
     ) -> None:
         self._most = max(FEWEST_CALLS, CALLS_OF_ALL // world_size)
         self.source: Callable[[], Sequence[CollectiveCall]] | None = None
-        """Returns the recent calls, oldest first; None if there is no process group."""
+        """Returns the recent calls, oldest first; None without a process group."""
         self._window_s = window_s
         self._clock = clock
         self._every = 1

@@ -47,7 +47,7 @@ class Difference:
 
     number: int
     ranks: tuple[int, ...]
-    """The ranks that differ from the majority; all ranks if there is none."""
+    """The ranks that differ from the majority, or all ranks without a majority."""
     calls: Mapping[int, CollectiveCall]
     """The call by rank."""
     kind: str
@@ -91,7 +91,7 @@ _SHAPES_DIFFER = frozenset(
 
 
 def first_difference(calls: Calls) -> Difference | None:
-    """Return the first call that ranks of a group made differently; None if there is none."""
+    """Return the first call that ranks of a group made differently; None if all calls are equal."""
     found = [_difference(numbered) for numbered in _by_group(calls).values()]
     differences = [each for each in found if each is not None]
     return min(differences, key=lambda each: each.expected.arrived_s, default=None)

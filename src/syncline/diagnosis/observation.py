@@ -1,4 +1,4 @@
-"""`RankObserved`: what a rank tells the diagnosis every two seconds."""
+"""`RankObserved`: the observation that a rank sends to the diagnosis every two seconds."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ class RankObserved:
     times: ThreadTimes
     """Since the training function began."""
     line: str
-    """The program's most frequent line in the window; empty if there is none."""
+    """The program's most frequent line in the window; empty if it is unknown."""
     calls: tuple[CollectiveCall, ...] | None
     """Recent collective calls; None if they were not read."""

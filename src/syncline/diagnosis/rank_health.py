@@ -3,8 +3,8 @@
 Every two seconds each rank sends its recent collective calls and how its thread spent the time.
 From the calls follows which rank the others wait for: in a call that does not end, the rank that
 has not made it or made another one; in calls that end, the rank that comes last. Its times,
-compared with the median of the others, show why. A rank is called slow if it was the one that the
-others waited for in several windows in a row, so that a single slow step is no alarm.
+compared with the median of the others, show why. A rank is called slow if the others
+waited for it in several windows in a row, so that a single slow step does not raise an alarm.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NO_ANSWER_S = 10.0
 STOP_S = 1.0
 """Seconds in one call after which ranks whose processes are stopped are named."""
 FEWEST_CALLS = 4
-"""Calls that are compared at once; if a window has fewer, the next one is added to it."""
+"""Least number of calls to compare; if a window has fewer, the next one is added to it."""
 SHOWN_CALLS = 5
 """Collective calls of each rank that `to_json` returns."""
 _SHORTEST_S = 1e-3
@@ -108,7 +108,7 @@ class RankHealth:
         return self._new(found or self._late_window(members))
 
     def stalled(self, now_s: float, stopped_ranks: Collection[int] = ()) -> Verdict | None:
-        """Return a verdict about a call that does not end; None if there is none yet.
+        """Return a new verdict about a call that does not end, or None.
 
         Args:
             now_s: Time, of the clock of `observe`.

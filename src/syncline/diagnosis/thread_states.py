@@ -70,7 +70,7 @@ class ThreadTimes:
     """Seconds that a training thread has spent, each since its training function began."""
 
     cpu_s: float = 0.0
-    """On a core, whatever the thread did; 0 where it is unknown."""
+    """On a core, for any activity; 0 where it is unknown."""
     running_s: float = 0.0
     """On a core or runnable, outside of collective operations and data loaders."""
     contention_s: float = 0.0
@@ -84,7 +84,7 @@ class ThreadTimes:
     sleeping_s: float = 0.0
     """Asleep outside of collective operations and data loaders."""
     communication_s: float = 0.0
-    """In collective operations, except those that overlap with computation."""
+    """In collective operations that do not overlap with computation."""
 
     def minus(self, other: ThreadTimes) -> ThreadTimes:
         """Return the times since `other`."""
@@ -118,7 +118,7 @@ class CollectionMeter:
 
 
 class ThreadMeter:
-    """Accumulates `ThreadTimes` from samples. Pure but for `CollectionMeter`.
+    """Accumulates `ThreadTimes` from samples. Pure except `CollectionMeter`.
 
     Args:
         has_gpu: True if the thread may wait for a GPU, so that sleep in a backward pass is not
@@ -133,7 +133,7 @@ class ThreadMeter:
         self._first: Scheduled | None = None
         self._scheduled = Scheduled()
         self._lines: dict[str, _Line] = defaultdict(_Line)
-        self._read_s = 0.0  # running, but for a disk, until the last observation
+        self._read_s = 0.0  # running in lines that read, until the last observation
 
     def add(
         self,
@@ -229,7 +229,7 @@ def is_waiting_for_ranks(frames: Sequence[FrameType], state: State, *, has_gpu: 
 def frames_of(thread: int) -> list[FrameType]:
     """Return the frames of a running thread, innermost first; empty if it is not running.
 
-    The thread may go on meanwhile. CPython 3.11 then sometimes returns another object as a frame's
+    The thread may run meanwhile. CPython 3.11 then sometimes returns another object as a frame's
     caller; such a stack is cut there.
     """
     frames = []
@@ -243,7 +243,7 @@ def frames_of(thread: int) -> list[FrameType]:
 class ThreadFiles:
     """Files of the system about a thread of this process, kept open.
 
-    Where there is no `/proc`, the state is "unknown" and the times are 0.
+    Without `/proc`, the state is "unknown" and the times are 0.
     """
 
     def __init__(self, native_id: int) -> None:

@@ -21,7 +21,7 @@ from syncline.diagnosis.collective_calls import CollectiveCall
 SIZE = "TORCH_FR_BUFFER_SIZE"
 """Variable with the number of entries."""
 ENTRIES = 128
-"""Number of entries where torch's default is none. Reading them takes about a millisecond."""
+"""Number of entries where torch's default is 0. Reading them takes about a millisecond."""
 
 _NVIDIA = "/dev/nvidiactl"
 

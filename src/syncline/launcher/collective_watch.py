@@ -33,7 +33,7 @@ _USER, _SYSTEM = 11, 12
 
 @dataclass(frozen=True, kw_only=True)
 class Notice:
-    """An event for the record, and a text for people; empty if there is no reason to tell them."""
+    """An event for the record, and a text to print; empty to print nothing."""
 
     event: str
     """"stalled", "resumed", or one of `runs.verdicts`."""

@@ -26,7 +26,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class ExperimentProcess:
-    """Starts a program in a process group of its own. The group ends with the program, and with
+    """Starts a program in its own process group. The group ends with the program, and with
     this process, also if that is killed.
 
     Args:
@@ -85,7 +85,7 @@ class ExperimentProcess:
             code, is_over = self.end(), True
         for thread in self._threads:
             thread.join(DRAIN_S)
-        self._guard.communicate()  # kills what is left of the group
+        self._guard.communicate()  # kills the rest of the group
         return code, is_over
 
     def end(self) -> int:
@@ -94,7 +94,7 @@ class ExperimentProcess:
         deadline = time.monotonic() + GRACE_S
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(max(0.0, deadline - time.monotonic()))
-        self.signal(signal.SIGKILL)  # also what it started
+        self.signal(signal.SIGKILL)  # also its children
         return self._process.wait()
 
     def signal(self, number: int) -> None:

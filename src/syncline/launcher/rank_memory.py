@@ -1,9 +1,9 @@
-"""Memory in which a worker tells its launcher how it spends its time.
+"""Memory in which a worker writes for its launcher how it spends its time.
 
-The launcher creates it, so that it can read it after the process has ended, and that it is no open
-file of the script: the sums of `time_split`, and the latest observation for the diagnosis as JSON.
-A checksum tells a complete observation from one that is just written, or was when the process was
-killed.
+The launcher creates it, so that it can read it after the process has ended, and so that the script
+has no additional open file. It holds the sums of `time_split`, and the latest observation for the
+diagnosis as JSON. A checksum distinguishes a complete observation from one whose writing has not
+ended, or was interrupted by a kill.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class RankMemory:
         }
 
     def observation(self) -> RankObserved | None:
-        """Return the latest observation; None if there is no new one."""
+        """Return the latest observation; None without a new one."""
         head = self._read(_HEAD.size, _SUMS.size)
         if head is None:
             return None

@@ -1,8 +1,8 @@
 """`RankVerdicts`: which rank of this node delays or stops the others, and why.
 
-The verdicts are those of a trainer (`diagnosis`), from what the workers write into their
-`RankMemory`. Not covered: ranks of other nodes, the first rank with a NaN, and programs that are no
-Python scripts.
+The verdicts are those of a trainer (`diagnosis`), from the observations that the workers write into
+their `RankMemory`. Not covered: ranks of other nodes, the first rank with a NaN, and programs that
+are not Python scripts.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class RankVerdicts(RankDiagnosis):
             self._notices, self._has_end = [], False
 
     def ended(self, rank: int) -> None:
-        """Read what a worker has written last; call it before its memory is closed."""
+        """Read the last observation of a worker; call it before its memory is closed."""
         with self._guard:
             self._has_end = True
             self._read(rank)

@@ -1,11 +1,10 @@
 """Split of a rank's time into computing, communicating, waiting for data and saving.
 
-The script does not say what it does, so it is seen from the stack of its main thread (`rank_watch`
-looks at it). Seen as communication are calls of `torch.distributed`, and in training on CPUs a
-backward pass whose thread sleeps: gradients are exchanged there, below Python. Seen as data is the
-time in a DataLoader of torch, and as saving that in `torch.save`, safetensors and distributed
-checkpoints. Not covered: work of GPUs for which the main thread does not wait, and other ways to
-read data.
+The activity is derived from the stack of the script's main thread, which `rank_watch` reads. These
+count as communication: calls of `torch.distributed`, and in training on CPUs a backward pass whose
+thread sleeps, because gradients are exchanged there, below Python. Time in a DataLoader of torch
+counts as data, and time in `torch.save`, safetensors and distributed checkpoints as saving. Not
+covered: work of GPUs for which the main thread does not wait, and other ways to read data.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _BACKWARD = "_engine_run_backward"
 
 
 def activity(frames: Sequence[FrameType], *, sleeps: bool, has_gpu: bool) -> Activity:
-    """Return what a thread does.
+    """Return the activity of a thread.
 
     Args:
         frames: Its frames, innermost first; at least one.

@@ -1,7 +1,7 @@
 """`WorkingTree`: keeps the working tree of a git repository as an object, and restores one.
 
 Included are all files that git does not ignore, also new ones. The index and the branch of the user
-do not change: everything runs with an index of its own. A reference `refs/syncline/NAME` keeps each
+do not change: everything runs with a separate index. A reference `refs/syncline/NAME` keeps each
 tree. Submodules are not followed.
 """
 
@@ -22,7 +22,7 @@ LIMIT_S = 120.0
 MAX_DIFF_BYTES = 10_000_000
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 _NO_OBJECT = 1
-"""Exit code of `git rev-parse --verify --quiet` if there is no such object."""
+"""Exit code of `git rev-parse --verify --quiet` for a missing object."""
 _IDENTITY = {
     f"GIT_{role}_{field}": value
     for role in ("AUTHOR", "COMMITTER")
@@ -59,7 +59,7 @@ class WorkingTree:
 
     @classmethod
     def around(cls, directory: str, without: str) -> WorkingTree | None:
-        """Return the working tree around a directory; None if there is no repository, or no git."""
+        """Return the working tree around a directory; None without a repository or without git."""
         if shutil.which("git") is None:
             return None
         try:
@@ -78,7 +78,7 @@ class WorkingTree:
             return None
 
     def head_tree(self) -> str:
-        """Return the tree of the checked-out commit; the empty tree if there is none."""
+        """Return the tree of the checked-out commit; the empty tree before the first commit."""
         return self._run("rev-parse", "HEAD^{tree}").strip() if self.revision else _EMPTY_TREE
 
     def snapshot(self) -> str:
@@ -115,7 +115,7 @@ class WorkingTree:
 
     def restore(self, begin: str, target: str) -> list[str]:
         """Restore the files that differ between the trees `begin` and `target` to `target`. Return
-        the paths of those that have neither version now; they are left as they are.
+        the paths of files that have neither version now; they stay as they are.
         """
         now = self.snapshot()
         wanted = self._changes(begin, target)

@@ -219,7 +219,7 @@ def best_of(experiments: list[Experiment]) -> Best | None:
 
 
 def read_experiment(directory: str) -> Experiment | None:
-    """Return the experiment of a run; None if the run is none, or its file is damaged."""
+    """Return the experiment of a run; None if its file is missing or damaged."""
     try:
         return experiment_of(LocalFiles(directory).read(EXPERIMENT_FILE))
     except OSError:
@@ -227,9 +227,7 @@ def read_experiment(directory: str) -> Experiment | None:
 
 
 def experiment_of(data: bytes | None) -> Experiment | None:
-    """Return the experiment in the content of its file; None if there is no file, or it is empty or
-    damaged.
-    """
+    """Return the experiment in a file's content; None if that is missing, empty or damaged."""
     try:
         return from_json(parse_json(data)) if data else None
     except (ValueError, TypeError, KeyError, AttributeError):

@@ -122,7 +122,7 @@ class Series:
         return sorted(self._last, key=member_order)
 
     def last(self, member: str) -> dict[str, Any]:
-        """Return the latest report of a member; empty if there is none."""
+        """Return the latest report of a member; empty before the first one."""
         return self._last.get(member, {})
 
     def members_of(self, name: str) -> list[str]:
@@ -236,8 +236,8 @@ class Series:
     def curve(
         self, name: str, member: str, max_points: int = 1000, over: Axis = "iteration"
     ) -> Points:
-        """Return (x, y) of one metric of one member, thinned; empty if there is none. x: report
-        number, or seconds since the epoch.
+        """Return (x, y) of one metric of one member, thinned; empty before the first value. x:
+        report number, or seconds since the epoch.
         """
         points = self.points(name, member)
         return thinned(points.axis(over), points.values, max_points)

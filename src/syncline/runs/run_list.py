@@ -496,8 +496,8 @@ def _last_lines(run: StorageDirectory, file: str) -> list[bytes]:
 
 
 def _newest_piece(run: StorageDirectory, file: str) -> str:
-    """Return the name of the last sealed piece of a file of lines; if there is none, the name that
-    the first piece would have.
+    """Return the name of the last sealed piece of a file of lines, or the name that the first
+    piece would have.
     """
     number = 1
     while run.file_info(sealed_name(file, number + 1)) is not None:

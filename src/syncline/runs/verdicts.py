@@ -93,7 +93,7 @@ def verdict_of(event: Mapping[str, object]) -> Verdict | None:
 
 
 def current_verdict(events: Iterable[Mapping[str, object]]) -> Verdict | None:
-    """Return the last verdict that still holds; None if there is none."""
+    """Return the last verdict that still holds; None without one."""
     found: Verdict | None = None
     for event in events:
         if event.get("event") in (OVER, "attempt"):
