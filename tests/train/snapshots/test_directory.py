@@ -64,6 +64,11 @@ def test_a_run_of_the_same_name_has_another_directory() -> None:
     assert directories.directory_of("/runs/a", 1.0) != directories.directory_of("/runs/b", 1.0)
 
 
+def test_a_file_system_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="missing is not a directory on this node.*Create"):
+        directories.join(tmp_path / "missing" / "syncline-7-snapshots" / "key")
+
+
 HOLDER = """
 import sys
 from pathlib import Path

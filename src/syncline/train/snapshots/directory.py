@@ -121,6 +121,12 @@ def join(directory: Path) -> None:
     path = str(directory / reaper.ALIVE_LOCK)
     if path in _locks and os.path.exists(path):
         return
+    memory = directory.parent.parent
+    if not memory.is_dir():
+        raise FileNotFoundError(
+            f"{memory} is not a directory on this node, so no memory snapshots can be kept there. "
+            "Create it, or set SYNCLINE_SHARED_MEMORY to a file system in memory."
+        )
     _create_private(directory.parent)
     while True:
         _create_private(directory)
