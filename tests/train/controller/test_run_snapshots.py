@@ -90,6 +90,17 @@ def test_states_of_saved_checkpoints_are_no_snapshots() -> None:
     assert made.exist
 
 
+@pytest.mark.parametrize(("config", "expected"), [(SnapshotConfig(), True), (None, False)])
+def test_ranks_of_other_nodes_may_have_taken_snapshots(
+    config: SnapshotConfig | None, expected: bool
+) -> None:
+    group: Any = Group()
+    made = run(config)
+    assert not made.may_exist_elsewhere
+    made.choose(group, -1)
+    assert (made.exist, made.may_exist_elsewhere) == (False, expected)
+
+
 def test_snapshots_of_the_other_kind_are_refused(caplog: pytest.LogCaptureFixture) -> None:
     group: Any = Group()
     spec = run(SnapshotConfig(automatic=False)).choose(group, -1)

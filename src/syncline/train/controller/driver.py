@@ -583,10 +583,11 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
     def _notify_restart(self, instruction: events.NotifyRestart) -> None:
         self._recorder.check_free_space()
         self._starter.snapshots.chosen = Choice()  # that of the failed attempt
-        start = self._start
+        start, newer = self._start, "or from a newer memory snapshot"
         if self._starter.snapshots.exist:
-            newer = "from a newer memory snapshot"
-            start = f"{start}, or {newer}" if start else "from the last memory snapshot"
+            start = f"{start}, {newer}" if start else "from the last memory snapshot"
+        elif self._starter.snapshots.may_exist_elsewhere:
+            start = f"{start or 'from the beginning'}, {newer}"
         self._console.restarting(instruction, start)
 
     @on(events.NotifyResize)

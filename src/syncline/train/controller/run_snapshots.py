@@ -99,6 +99,12 @@ class RunSnapshots:
         """True if the run has taken snapshots on this node."""
         return directories.has_snapshots(self._directory)
 
+    @property
+    def may_exist_elsewhere(self) -> bool:
+        """True if the run is to take snapshots and has had ranks on other nodes."""
+        others = self._known_nodes - {self._node_id}
+        return bool(others) and self._spec.run_config.snapshot is not None
+
     def leave(self) -> None:
         """Let the snapshots expire, as the run has ended without finishing."""
         directories.leave(self._directory)
