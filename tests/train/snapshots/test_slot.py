@@ -1,4 +1,4 @@
-"""Files of snapshots: what is written is read, and an interrupted write leaves the other slot."""
+"""Files of snapshots: a write is read back, and an interrupted write leaves the other slot."""
 
 from __future__ import annotations
 

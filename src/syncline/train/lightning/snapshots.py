@@ -19,7 +19,7 @@ from syncline.train.session import automatic_snapshots, current_session, get_ses
 logger = logging.getLogger("syncline")
 
 SNAPSHOT_PATH = "memory snapshot"
-"""Path of the snapshot in calls of Lightning's methods; there is no such file."""
+"""Path of the snapshot in calls of Lightning's methods; not a file."""
 
 
 def follow_trainer(trainer: Trainer) -> None:

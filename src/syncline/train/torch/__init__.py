@@ -2,7 +2,7 @@
 
 Files in the order in which data flows through them:
     trainer.py            `TorchTrainer`; its configuration and backend are in ../torch_backend.py
-    model_use.py          whether a training function trains a model: workers then start with more
+    model_use.py          check whether a training function trains a model
     process_group.py      the worker's side of the process group: rendezvous, joining, leaving
     random_generators.py  `enable_reproducibility`, isolated draws, seeds of batches
     device.py             `get_device(s)`, and moving batches to devices

@@ -1,9 +1,9 @@
-"""Whether a training function trains a model, seen from the names in its code.
+"""Check whether a training function trains a model, by the names in its code.
 
 torch imports `torch._dynamo` for the first `DistributedDataParallel` or optimizer of a process, for
 more than a second of CPU time. If the training function will need it, the fork server imports it
-once, before it forks the workers. Not covered: code of other modules, which a wrong answer only
-makes slower.
+once, before it forks the workers. Not covered: code of other modules. A wrong answer only makes the
+start of the run slower.
 """
 
 from __future__ import annotations
