@@ -20,11 +20,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from syncline.core import api
 from syncline.core.engine import current_engine
 from syncline.core.placement import NodeAffinitySchedulingStrategy
 from syncline.core.remote import remote
+from syncline.optional import deferred
 from syncline.storage.filesystem import TEMPORARY_PREFIX, list_directory
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.snapshots.capture import SavedState
@@ -34,6 +36,11 @@ from syncline.train.snapshots.slot import SnapshotSlot
 from syncline.train.workers.messages import CheckpointPart
 from syncline.train.workers.spec import WorkerSpec
 from syncline.train.workers.uploads import CheckpointUpload, SavedCheckpoint
+
+if TYPE_CHECKING:
+    import psutil
+else:
+    psutil = deferred("psutil")
 
 BUFFERS = 2
 """States of a rank in shared memory: one is written while the next one is copied."""
@@ -164,13 +171,13 @@ def ending_with(pid: int) -> Iterator[None]:
     Raises:
         RuntimeError: The other process is dead already.
     """
-    if not _is_alive(pid):
+    if not psutil.pid_exists(pid):
         raise RuntimeError(f"Worker process {pid} died before its checkpoint was written.")
     done = threading.Event()
 
     def watch() -> None:
         while not done.wait(OWNER_POLL_S):
-            if not _is_alive(pid):
+            if not psutil.pid_exists(pid):
                 os._exit(1)
 
     threading.Thread(target=watch, name="syncline-save-watch", daemon=True).start()
@@ -178,13 +185,3 @@ def ending_with(pid: int) -> Iterator[None]:
         yield
     finally:
         done.set()
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # of another user
-        pass
-    return True
