@@ -119,7 +119,10 @@ def test_a_killed_node_costs_the_steps_since_the_last_copy(tmp_path: Path) -> No
             process.communicate()
         assert process.returncode == 0, output
         assert int((tmp_path / "value").read_text()) >= steps + 20
-        found = re.search(r"attempt 2 starts from the memory snapshot of step (\d+)", output)
+        # An attempt does not start while the cluster does not know that the node is dead.
+        starts = re.findall(r"attempt \d+ starts (.+)", output)
+        assert len(starts) == 1, output
+        found = re.fullmatch(r"from the memory snapshot of step (\d+)", starts[0].strip())
         assert found is not None, output
         assert common <= int(found.group(1)) <= steps + 20
         for name in set(NODES) - {victim}:
