@@ -101,7 +101,7 @@ def test_generator_ends_when_all_its_callers_have_left():
         stream = endless(1)
         assert await anext(stream) == 1
         await stream.aclose()
-        await asyncio.wait_for(closed.wait(), 10)
+        await asyncio.wait_for(closed.wait(), 60)
 
     asyncio.run(scenario())
 
@@ -189,7 +189,7 @@ def test_batch_is_cancelled_with_its_last_caller():
         await asyncio.sleep(0.01)
         assert not ended.is_set()
         calls[1].cancel()
-        await asyncio.wait_for(ended.wait(), 10)
+        await asyncio.wait_for(ended.wait(), 60)
         assert all(isinstance(e, asyncio.CancelledError) for e in await gathered(calls))
 
     async def gathered(calls):

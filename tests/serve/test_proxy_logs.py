@@ -92,7 +92,7 @@ def test_the_options_of_start_apply_to_proxies(port, tmp_path):
         },
     )
     serve.run(hello.bind(), logging_config={"log_level": "ERROR"})  # for the replicas
-    assert httpx.get(f"http://127.0.0.1:{port}/x").text == "hello"
+    assert httpx.get(f"http://127.0.0.1:{port}/x", timeout=60).text == "hello"
     (access,) = map(json.loads, written(tmp_path / f"{ACCESS_LOG}.log"))
     (path,) = tmp_path.glob("proxy_*.log")
     warning = json.loads(written(path)[0])
@@ -108,6 +108,6 @@ def test_the_level_of_start_hides_lines_of_proxies(port, tmp_path):
         logging_config={"log_level": "ERROR", "logs_dir": str(tmp_path)},
     )
     serve.run(hello.bind())
-    assert httpx.get(f"http://127.0.0.1:{port}/x").text == "hello"
+    assert httpx.get(f"http://127.0.0.1:{port}/x", timeout=60).text == "hello"
     serve.shutdown()  # writes what is noted
     assert [each.read_text() for each in tmp_path.iterdir()] == [""]

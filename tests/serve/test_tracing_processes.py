@@ -101,7 +101,7 @@ def test_one_trace_from_the_client_to_the_last_replica(site):
     url, file = site
     trace_id = "12" * 16
     headers = {"traceparent": f"00-{trace_id}-{'34' * 8}-01"}
-    assert httpx.get(f"{url}/?value=3", headers=headers).text == "4"
+    assert httpx.get(f"{url}/?value=3", headers=headers, timeout=60).text == "4"
     names = (
         "proxy_http_request",
         "replica_handle_request Front GET /",
@@ -118,7 +118,7 @@ def test_an_error_marks_the_spans_up_to_the_proxy(site):
     url, file = site
     trace_id = "56" * 16
     headers = {"traceparent": f"00-{trace_id}-{'34' * 8}-01"}
-    assert httpx.get(f"{url}/?value=-3", headers=headers).status_code == 500
+    assert httpx.get(f"{url}/?value=-3", headers=headers, timeout=60).status_code == 500
     spans = spans_of(file, trace_id, 4)
     assert {span["status"] for span in spans.values()} == {"ERROR"}
 

@@ -156,7 +156,7 @@ def controller(tmp_path, monkeypatch):
             made = Controller(loop, SnapshotWriter(store), tmp_path, clock=store.clock)
             await made.start()
             try:
-                await asyncio.wait_for(test(made, store), 20)
+                await asyncio.wait_for(test(made, store), 60)
             finally:
                 made.close()
 

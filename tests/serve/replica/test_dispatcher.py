@@ -35,7 +35,7 @@ class Gate:
             while self.running < number:
                 await asyncio.sleep(0.001)
 
-        await asyncio.wait_for(poll(), 20)
+        await asyncio.wait_for(poll(), 60)
 
 
 def gated(gate: Gate) -> Any:
@@ -58,7 +58,7 @@ def test_calls_beyond_the_limit_are_busy_until_a_slot_is_free(tmp_path):
             gate.open.set()
             for call in calls:
                 assert (await call.response()).status == 200
-            await asyncio.wait_for(second.freed.wait(), 5)
+            await asyncio.wait_for(second.freed.wait(), 60)
             assert not first.freed.is_set()
             assert (await second.http().response()).status == 200
             assert gate.most == 2
@@ -145,7 +145,7 @@ def test_higher_limit_is_used_at_once(tmp_path):
             call = caller.http()
             assert (await caller.http().end())[-1][0] == Kind.BUSY
             stage.replica.dispatcher.resize(2)
-            await asyncio.wait_for(caller.freed.wait(), 5)
+            await asyncio.wait_for(caller.freed.wait(), 60)
             second = caller.http()
             gate.open.set()
             assert (await call.response()).status == 200

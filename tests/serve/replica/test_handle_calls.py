@@ -68,16 +68,13 @@ class Model:
             yield bytes(size)
 
     async def wait(self) -> str:
+        self.events.append("waiting")
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
             self.events.append("cancelled")
             raise
         return "waited"
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
-        self.events.append("slept")
 
     def seen(self) -> list[Any]:
         return self.events
@@ -272,29 +269,37 @@ def test_cancellation_reaches_an_async_method(tmp_path):
         async with staged(tmp_path, Model) as stage:
             caller = await stage.connect()
             call = caller.call("wait")
-            await asyncio.sleep(0.01)
+            while await caller.call("seen").value() != ["waiting"]:
+                await asyncio.sleep(0.001)
             call.send(Kind.CANCEL)
             with pytest.raises(TaskCancelledError, match="id-1"):
                 await call.value()
-            assert await caller.call("seen").value() == ["cancelled"]
+            assert await caller.call("seen").value() == ["waiting", "cancelled"]
 
     run(scenario)
 
 
 def test_cancelled_sync_method_is_answered_at_once_and_keeps_its_slot(tmp_path):
+    began, may_end = threading.Event(), threading.Event()
+
+    class Busy(Model):
+        def work(self) -> None:
+            began.set()
+            may_end.wait(60)
+            self.events.append("worked")
+
     async def scenario() -> None:
-        async with staged(tmp_path, Model, options={"max_ongoing_requests": 1}) as stage:
+        async with staged(tmp_path, Busy, options={"max_ongoing_requests": 1}) as stage:
             caller = await stage.connect()
-            call = caller.call("sleep", 0.3)
-            await asyncio.sleep(0.05)
-            began = time.monotonic()
+            call = caller.call("work")
+            await asyncio.to_thread(began.wait, 60)
             call.send(Kind.CANCEL)
             with pytest.raises(RequestCancelledError):
                 await call.value()
-            assert time.monotonic() - began < 0.2
             assert (await caller.call("seen").end())[-1][0] == Kind.BUSY
-            await asyncio.wait_for(caller.freed.wait(), 5)
-            assert await caller.call("seen").value() == ["slept"]
+            may_end.set()
+            await asyncio.wait_for(caller.freed.wait(), 60)
+            assert await caller.call("seen").value() == ["worked"]
 
     run(scenario)
 
@@ -305,7 +310,7 @@ def test_deadline_cancels_and_is_a_timeout(tmp_path):
             caller = await stage.connect()
             with pytest.raises(TimeoutError, match="id-1"):
                 await caller.call_with({"timeout_s": 0.02}, "wait").value()
-            assert await caller.call("seen").value() == ["cancelled"]
+            assert await caller.call("seen").value() == ["waiting", "cancelled"]
 
     run(scenario)
 
@@ -326,12 +331,15 @@ def test_cancellation_reaches_the_calls_that_a_method_made(tmp_path):
             for child in children:
                 context.add_child(child)
             context.remove_child(children[0])
+            began.set()
             await asyncio.sleep(60)
+
+    began = asyncio.Event()
 
     async def scenario() -> None:
         async with staged(tmp_path, Parent) as stage:
             call = (await stage.connect()).call("__call__")
-            await asyncio.sleep(0.01)
+            await began.wait()
             call.send(Kind.CANCEL)
             with pytest.raises(RequestCancelledError):
                 await call.value()

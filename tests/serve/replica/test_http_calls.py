@@ -595,7 +595,7 @@ def test_cancelled_stream_closes_its_generator(tmp_path):
             await call.next()
             call.send(Kind.CANCEL)
             assert (await call.end(grant=False))[-1][0] == Kind.ABORT
-            await asyncio.wait_for(closed.wait(), 5)
+            await asyncio.wait_for(closed.wait(), 60)
 
     run(scenario)
 

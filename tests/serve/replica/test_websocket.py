@@ -219,7 +219,7 @@ def test_draining_replica_closes_with_1012(tmp_path):
             await client.open()
             stage.controller.notify(Drain(timeout_s=10))
             assert (await client.next()).data == b"\x03\xf4"
-            await asyncio.wait_for(stage.task, 10)
+            await asyncio.wait_for(stage.task, 60)
 
     run(scenario)
     assert events == [1012]

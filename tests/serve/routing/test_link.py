@@ -63,7 +63,7 @@ class FakeReplica:
         """The frame with this number, once it has arrived."""
         while len(self.frames) <= number:
             self.arrived.clear()
-            await asyncio.wait_for(self.arrived.wait(), 5)
+            await asyncio.wait_for(self.arrived.wait(), 60)
         return self.frames[number]
 
     def send(self, *frame):
@@ -80,7 +80,7 @@ async def until(condition):
         while not condition():
             await asyncio.sleep(0.001)
 
-    await asyncio.wait_for(wait(), 5)
+    await asyncio.wait_for(wait(), 60)
 
 
 class RecordedCall(Call):
@@ -97,7 +97,7 @@ class RecordedCall(Call):
         self.outcome.set_result(error)
 
     async def ended(self):
-        return await asyncio.wait_for(self.outcome, 5)
+        return await asyncio.wait_for(self.outcome, 60)
 
 
 class Network:
@@ -148,7 +148,7 @@ def network(tmp_path):
         async def body():
             net = Network(tmp_path)
             try:
-                await asyncio.wait_for(test(net), 20)
+                await asyncio.wait_for(test(net), 60)
             finally:
                 net.link.close(RuntimeError("the test ended"))
                 for replica in net.replicas.values():

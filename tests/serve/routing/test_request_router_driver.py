@@ -114,7 +114,7 @@ class CountedCall(Call):
         self.outcome.set_result(error)
 
     async def ended(self):
-        return await asyncio.wait_for(self.outcome, 10)
+        return await asyncio.wait_for(self.outcome, 60)
 
 
 def run(tmp_path, test):

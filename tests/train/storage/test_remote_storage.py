@@ -4,6 +4,7 @@ and directories.
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 import threading
@@ -303,7 +304,7 @@ def test_a_server_that_fails_every_third_request_is_good_enough(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(retries, "POLICY", RetryPolicy(first_pause_s=0.001))
-    monkeypatch.setattr(retries, "_NOTICES", retries.Notices())
+    monkeypatch.setattr(retries, "_NOTICES", retries.Notices(quiet_s=math.inf))
     endpoint, failing = server
     remote = connect(endpoint)
     failing.armed = True
