@@ -82,11 +82,60 @@ def test_invalid_command_lines_exit_with_code_2(capsys):
     assert "Usage: syncline run [OPTIONS]" in capsys.readouterr().err
 
 
-def test_no_workers_are_refused(capsys):
+def refusal(line: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """Return the error about a command line, which ends with code 2."""
     with pytest.raises(SystemExit) as ended:
-        options.parse(["-n", "0", "x.py"])
+        options.parse([*line, "x.py"])
     assert ended.value.code == 2
-    assert "--nproc-per-node 0: a job needs at least one worker" in capsys.readouterr().err
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "why"),
+    [
+        ("--nproc-per-node", "0", "0: a job needs at least one worker per node"),
+        ("--nproc-per-node", "-3", "-3: a job needs at least one worker per node"),
+        ("--nproc-per-node", "1.5", "'1.5' is neither a number of workers nor one of auto"),
+        ("--nnodes", "0", "at least 1 node"),
+        ("--nnodes", "3:2", "3:2: pass at least 1 node, and MIN not above MAX"),
+        ("--nnodes", "1:2:3", "'1:2:3' is neither a number of nodes nor MIN:MAX"),
+        ("--hang-report-s", "-1", "-1 is below zero: pass a number of seconds, or 0 for never"),
+        ("--hang-report-s", "nan", "'nan' is not a finite number"),
+        ("--max-restarts", "-1", "-1 is too small: pass 0 or more"),
+        ("--max-restarts", "x", "'x' is not a whole number"),
+        ("--monitor-interval", "0", "0 is not above zero"),
+        ("--monitor-interval", "inf", "'inf' is not a finite number"),
+        ("--node-rank", "-1", "-1 is too small"),
+        ("--master-port", "65536", "65536 is too large: pass 65535 or less"),
+        ("--shutdown-timeout", "-5", "-5 is too small"),
+        ("--local-ranks-filter", "0,a", "'0,a' is no list of local ranks"),
+        ("--signals-to-handle", "SIGTERM,FOO", "'FOO' is no signal"),
+        ("--budget", "-5m", "'-5m' is no time above zero"),
+    ],
+)
+def test_a_value_out_of_range_is_refused_at_once(option, value, why, capsys):
+    text = refusal([f"{option}={value}"], capsys)
+    assert option in text
+    assert why in text
+
+
+@pytest.mark.parametrize("name", ["../../q", "/tmp/q", "a/b", ".hidden", "..", "", "n" * 256])
+def test_a_name_that_is_no_directory_of_the_storage_path_is_refused(name, capsys):
+    assert f"--name {name!r}" in refusal(["--name", name], capsys)
+
+
+def test_a_node_that_the_others_do_not_expect_is_refused(capsys):
+    line = ["--nnodes", "2", "--node-rank", "2", "--master-addr", "a"]
+    assert "the ranks of 2 nodes are 0 to 1" in refusal(line, capsys)
+    assert options.parse(["--node-rank", "2", "x.py"]).node_rank == 2  # torch ignores it
+
+
+@pytest.mark.parametrize("variable", ["PET_STANDALONE", "PET_MAX_RESTARTS"])
+def test_a_variable_that_is_no_number_is_named(variable, monkeypatch, capsys):
+    monkeypatch.setenv(variable, "x")
+    error = refusal([], capsys)
+    assert "'x' is not a whole number" in error
+    assert variable in error or "--max-restarts" in error
 
 
 def test_help_lists_each_option_once(capsys):

@@ -1,8 +1,8 @@
 """Command line of `syncline run`: the options of torchrun 2.13, with the same names, defaults and
 environment variables (`PET_NAME`), and a few more.
 
-It is parsed without torch, because the launcher itself never imports it. The agent gives the values
-to torch's own code, which checks them.
+It is parsed without torch, because the launcher itself never imports it. Numbers are checked here
+(`option_values`); the agent gives the values to torch's own code, which checks the rest.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import argparse
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from syncline import settings
-from syncline.launcher import slurm
+from syncline.launcher import option_values, slurm
+from syncline.storage.run_names import checked_run_name
 
 _TEXT: tuple[tuple[tuple[str, ...], str | None, str], ...] = (
     (("--nnodes",), "1:1", "Number of nodes, or MIN:MAX for a job whose number may change."),
@@ -73,7 +74,14 @@ _OWN = frozenset(
 )
 """Options that torchrun does not have."""
 _NOT_IN_NAMES = re.compile(r"[^\w.-]+")
-_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_TYPES: Mapping[str, Callable[[str], str]] = {
+    "nnodes": option_values.nodes,
+    "nproc_per_node": option_values.workers,
+    "local_ranks_filter": option_values.ranks,
+    "signals_to_handle": option_values.signals,
+}
+"""Types of options with a text that has parts; others take any text."""
+LAST_PORT = 65_535
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
@@ -108,11 +116,15 @@ def parser() -> argparse.ArgumentParser:
     for names, default, text in _TEXT:
         dest = _destination(names)
         found.add_argument(
-            *names, dest=dest, default=settings.environment(_variable(dest), default), help=text
+            *names,
+            dest=dest,
+            type=_TYPES.get(dest, str),
+            default=settings.environment(_variable(dest), default),
+            help=text,
         )
     for names, text in _FLAGS:
         dest = _destination(names)
-        is_set = bool(int(settings.environment(_variable(dest)) or "0"))
+        is_set = _is_set(found, _variable(dest))
         found.add_argument(*names, dest=dest, action="store_true", default=is_set, help=text)
     _add_others(found)
     found.add_argument("training_script", metavar="SCRIPT", help="Script, or module with -m.")
@@ -134,7 +146,7 @@ def _add_start(found: argparse.ArgumentParser) -> None:
     )
     found.add_argument(
         "--hang-report-s",
-        type=float,
+        type=option_values.seconds_or_never,
         default=60.0,
         metavar="SECONDS",
         help="Print stacks when ranks wait so long in a collective operation; 0 for never (60).",
@@ -152,7 +164,7 @@ def _add_experiment(found: argparse.ArgumentParser) -> None:
     )
     found.add_argument(
         "--budget",
-        type=seconds,
+        type=option_values.duration,
         metavar="TIME",
         help="With --metric: end the run after 300s, 5m or 2h.",
     )
@@ -172,35 +184,17 @@ def _add_experiment(found: argparse.ArgumentParser) -> None:
     )
 
 
-def seconds(text: str) -> float:
-    """Return the seconds of `90`, `300s`, `5m`, `2h` or `1d`.
-
-    Raises:
-        ArgumentTypeError: The text is none of these, or not above zero.
-    """
-    number, unit = (text[:-1], text[-1:]) if text[-1:] in _UNITS else (text, "")
-    try:
-        found = float(number) * _UNITS[unit]
-    except ValueError:
-        found = 0.0
-    if not 0 < found < float("inf"):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no time above zero: write 90, 300s, 5m, 2h or 1d"
-        )
-    return found
-
-
 def _add_others(found: argparse.ArgumentParser) -> None:
     """Add the options whose value is not text."""
     found.add_argument(
         *("--max-restarts", "--max_restarts"),
-        type=int,
+        type=option_values.whole_number(0),
         default=settings.environment("PET_MAX_RESTARTS", "0"),
         help="Restarts of the workers before the job fails.",
     )
     found.add_argument(
         *("--monitor-interval", "--monitor_interval"),
-        type=float,
+        type=option_values.interval,
         default=settings.environment("PET_MONITOR_INTERVAL", "0.1"),
         help="Seconds between checks of the workers.",
     )
@@ -212,19 +206,19 @@ def _add_others(found: argparse.ArgumentParser) -> None:
     )
     found.add_argument(
         *("--node-rank", "--node_rank"),
-        type=int,
+        type=option_values.whole_number(0),
         default=settings.environment("PET_NODE_RANK", "0"),
         help="Rank of this node (static rendezvous).",
     )
     found.add_argument(
         *("--master-port", "--master_port"),
-        type=int,
+        type=option_values.whole_number(0, LAST_PORT),
         default=settings.environment("PET_MASTER_PORT"),
         help="Port of node 0 (static rendezvous).",
     )
     found.add_argument(
         *("--shutdown-timeout", "--shutdown_timeout"),
-        type=int,
+        type=option_values.whole_number(0),
         default=settings.environment("PET_SHUTDOWN_TIMEOUT"),
         help="Seconds that workers may take to exit after a signal (30).",
     )
@@ -239,7 +233,7 @@ def _add_others(found: argparse.ArgumentParser) -> None:
         found.add_argument(
             f"--duplicate-{stream}-filters",
             f"--duplicate_{stream}_filters",
-            type=comma_separated,
+            type=option_values.comma_separated,
             default=settings.environment(f"PET_DUPLICATE_{stream.upper()}_FILTERS") or [],
             help=f"Texts; lines of {stream} with one of them are also written to a file.",
         )
@@ -253,13 +247,33 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     options = parser()
     found = options.parse_args(arguments)
     try:
+        if found.name is not None:
+            checked_run_name(found.name, f"--name {found.name!r}")
         slurm.complete(found, settings.inherited_environment())
+        _check_node_rank(found)
     except ValueError as error:
         options.error(str(error))
-    workers = worker_count(found)
-    if workers is not None and workers < 1:
-        options.error(f"--nproc-per-node {workers}: a job needs at least one worker per node")
     return found
+
+
+def _check_node_rank(found: argparse.Namespace) -> None:
+    """Raise ValueError for a node that the others do not expect, and that would wait for them."""
+    most = int(found.nnodes.rpartition(":")[2])
+    is_static = found.rdzv_backend == "static" and not found.standalone
+    has_address = found.rdzv_endpoint or found.master_port is not None
+    if is_static and (most > 1 or has_address) and found.node_rank >= most:
+        raise ValueError(
+            f"--node-rank {found.node_rank} is no node of --nnodes {found.nnodes}: the ranks of "
+            f"{most} nodes are 0 to {most - 1}"
+        )
+
+
+def _is_set(found: argparse.ArgumentParser, variable: str) -> bool:
+    """Return the value of a variable for a flag; exit with code 2 if it is not a number."""
+    try:
+        return option_values.switch(settings.environment(variable) or "")
+    except argparse.ArgumentTypeError as error:
+        found.error(f"{variable}: {error}")
 
 
 def default_name(stem: str) -> str:
@@ -284,12 +298,6 @@ def for_torch(found: argparse.Namespace) -> dict[str, Any]:
 def worker_count(options: argparse.Namespace) -> int | None:
     """Return the number of workers per node; None if torch must count devices."""
     return int(options.nproc_per_node) if options.nproc_per_node.isdecimal() else None
-
-
-def comma_separated(text: str) -> list[str]:
-    """Split at single commas; two commas mean one in the text."""
-    mark = "\0"
-    return [part.replace(mark, ",") for part in text.replace(",,", mark).split(",")]
 
 
 def _destination(names: Sequence[str]) -> str:

@@ -26,6 +26,7 @@ from typing import Any, Literal
 from pyarrow import fs as pyarrow_fs
 
 from syncline import settings
+from syncline.storage.run_names import checked_run_name
 from syncline.suggestions import suggest_arguments
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.config import (
@@ -213,7 +214,7 @@ class RunConfig:
         run_name = self.name
         if run_name is None:
             run_name = generate_run_name(time.time(), secrets.token_hex(3))
-        _check_run_name(run_name)
+        checked_run_name(run_name, f"`name={run_name!r}`")
         for field_name, filled in (
             ("failure_config", self.failure_config or FailureConfig()),
             ("checkpoint_config", self.checkpoint_config or CheckpointConfig()),
@@ -256,15 +257,3 @@ def _absolute_storage_path(
     ):
         return text
     return settings.local_path(text)
-
-
-def _check_run_name(name: object) -> None:
-    if not isinstance(name, str) or not name:
-        raise ValueError(
-            f"`name={name!r}` must be a non-empty string: it names the run's directory."
-        )
-    if name.startswith(".") or "/" in name or "\0" in name:
-        raise ValueError(
-            f"`name={name!r}` is one directory below `storage_path`: it must not start with '.' "
-            "nor contain '/'. Add parent directories to `storage_path`."
-        )

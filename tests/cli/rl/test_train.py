@@ -55,6 +55,13 @@ def test_a_name_that_exists_is_not_overwritten(train):
     assert "--resume cart" in again.stderr
 
 
+def test_a_name_leads_to_no_other_directory(train, tmp_path):
+    refused = train(*SMALL, "--name", "../../q", "--stop-iters", "1")
+    assert refused.exit_code == 1
+    assert "the name '../../q' of the run must name one directory" in refused.stderr
+    assert not (tmp_path / "runs").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [

@@ -152,7 +152,7 @@ def test_an_owner_on_another_host_is_alive_while_it_writes(
 
 @pytest.mark.parametrize("name", ["a/b", "/a", "..", ".hidden"])
 def test_a_name_is_one_directory(name: str) -> None:
-    with pytest.raises(ValueError, match="is one directory below `storage_path`"):
+    with pytest.raises(ValueError, match="one directory directly below `storage_path`"):
         train.RunConfig(name=name)
 
 

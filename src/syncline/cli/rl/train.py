@@ -21,6 +21,7 @@ from syncline.rl.algorithm.algorithm import Algorithm
 from syncline.rl.envs.env_errors import EnvError
 from syncline.rl.records.recorder import run_name
 from syncline.runs import Run
+from syncline.storage.run_names import checked_run_name
 from syncline.tune.config import CheckpointConfig, RunConfig, TuneConfig
 from syncline.tune.tuner import Tuner
 
@@ -143,7 +144,11 @@ def _existing(path: str) -> str:
 def _train(given: Experiment, parent: str) -> None:
     config = given.config.copy(copy_frozen=False)
     env = config.env if isinstance(config.env, str) else getattr(config.env, "__name__", "env")
-    name = given.name or run_name(given.algorithm, str(env).rpartition(":")[2])
+    name = given.name
+    if name is None:
+        name = run_name(given.algorithm, str(env).rpartition(":")[2])
+    with command_errors():
+        checked_run_name(name, f"the name {name!r} of the run")
     config.record = f"{parent.rstrip('/')}/{name}"
     if given.name is not None and _records(config.record):
         raise CommandError(
