@@ -76,6 +76,18 @@ def test_ranks_that_have_not_made_a_pending_call_are_absent() -> None:
     assert (found.waiting, found.absent, found.since_s) == ((0, 2), (1,), 102.0)
 
 
+def test_ranks_without_an_answer_are_absent_only_if_no_other_rank_is_behind() -> None:
+    waiting = calls(GRADIENTS, METRIC, pending=1)
+    found = absence({0: waiting, 1: waiting, 2: waiting}, {2, 3})
+    assert found is not None
+    assert (found.waiting, found.absent) == ((0, 1), (2, 3))
+    found = absence({0: waiting, 1: calls(GRADIENTS)}, {2})
+    assert found is not None
+    assert (found.waiting, found.absent) == ((0,), (1,))
+    assert absence({0: calls(GRADIENTS), 1: calls(GRADIENTS)}, {2}) is None
+    assert absence({2: waiting}, {2}) is None
+
+
 def test_the_last_rank_is_charged_with_the_wait_of_the_median() -> None:
     times = {
         0: calls(GRADIENTS, METRIC),

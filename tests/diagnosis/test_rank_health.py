@@ -28,7 +28,7 @@ class Ranks:
     """Observations of four ranks with ten calls in each window of two seconds."""
 
     def __init__(self) -> None:
-        self.health = RankHealth(RANKS)
+        self.health = RankHealth(range(RANKS))
         self.spent: dict[int, dict[str, float]] = {rank: {} for rank in range(RANKS)}
 
     def window(
@@ -114,7 +114,7 @@ def observed(window: int, calls: list[CollectiveCall], spent_s: float = 0.0) -> 
 
 
 def test_one_slow_step_counts_in_one_window_though_the_ranks_send_its_calls_again() -> None:
-    health = RankHealth(2)
+    health = RankHealth(range(2))
     for window in range(1, 10):
         for rank in range(2):  # of 0.1 s each; before call 30, rank 1 takes 2 s
             calls = [
@@ -125,7 +125,7 @@ def test_one_slow_step_counts_in_one_window_though_the_ranks_send_its_calls_agai
 
 
 def test_a_rank_is_called_slow_after_three_comparisons_also_if_steps_take_long() -> None:
-    health, found = RankHealth(2), []
+    health, found = RankHealth(range(2)), []
     for window in range(1, 20):
         for rank in range(2):  # one call in each window of two seconds
             calls = [call(number, 2.0 * number + 0.5 * rank) for number in range(window)]
@@ -150,7 +150,7 @@ def test_a_verdict_is_given_once_and_ends_with_the_slowness() -> None:
 
 
 def test_a_difference_is_a_verdict_at_once() -> None:
-    health = RankHealth(2)
+    health = RankHealth(range(2))
     for rank, sizes in enumerate(("[2]", "[3]")):
         observed = RankObserved(
             window=-1, times=ThreadTimes(), line="", calls=(call(7, 1.0, sizes=sizes),)
@@ -169,7 +169,7 @@ def waiting(health: RankHealth, window: int, ranks: range = range(RANKS)) -> Non
 
 
 def test_a_rank_that_does_not_come_is_named_after_some_seconds_with_its_line() -> None:
-    health = RankHealth(RANKS)
+    health = RankHealth(range(RANKS))
     waiting(health, 1)
     assert health.stalled(2.0) is None
     waiting(health, 4)
@@ -181,7 +181,7 @@ def test_a_rank_that_does_not_come_is_named_after_some_seconds_with_its_line() -
 
 
 def test_a_stopped_process_is_named_when_its_observations_end() -> None:
-    health = RankHealth(RANKS)
+    health = RankHealth(range(RANKS))
     waiting(health, 1)
     for window in (2, 3):
         waiting(health, window, range(2, RANKS))
@@ -195,8 +195,75 @@ def test_a_stopped_process_is_named_when_its_observations_end() -> None:
 
 
 def test_ranks_that_have_ended_are_not_absent() -> None:
-    health = RankHealth(RANKS)
+    health = RankHealth(range(RANKS))
     waiting(health, 4)
     observed = RankObserved(window=-1, times=ThreadTimes(), line="", calls=(call(7, 0.5),))
     health.observe(1, observed, 8.0)
     assert health.stalled(60.0) is None
+
+
+def wait_for_rank_1(health: RankHealth, windows: range) -> None:
+    """Let the other ranks wait in call 8 since second 1, and observe them at each window's end."""
+    for window in windows:
+        for rank in (0, 2, 3):
+            calls = (call(7, 0.5), call(8, 1.0, pending=True))
+            observed = RankObserved(window=window, times=ThreadTimes(), line="", calls=calls)
+            health.observe(rank, observed, 2.0 * window)
+
+
+def test_a_process_that_is_stopped_before_its_first_observation_is_named() -> None:
+    health = RankHealth(range(RANKS))
+    wait_for_rank_1(health, range(1, 4))
+    assert health.silent_ranks(4.0) == ()
+    assert health.silent_ranks(6.0) == (1,)
+    verdict = health.stalled(6.0, {1})
+    assert verdict is not None
+    assert (verdict.cause, verdict.ranks, verdict.seconds) == (Cause.STOPPED, (1,), 5.0)
+    assert verdict.text.startswith("Ranks 0, 2-3 wait for rank 1 in all_reduce [2], call 8")
+
+
+def test_a_rank_that_was_never_heard_of_is_named_later_than_a_slow_start_takes() -> None:
+    health = RankHealth(range(RANKS))
+    wait_for_rank_1(health, range(1, 16))
+    assert health.stalled(30.0) is None
+    wait_for_rank_1(health, range(16, 17))
+    verdict = health.stalled(32.0)
+    assert verdict is not None
+    assert (verdict.cause, verdict.ranks) == (Cause.STOPPED, (1,))
+    assert "gives no answer" in verdict.text
+
+
+def test_a_rank_that_answers_before_its_first_call_is_named_with_its_line() -> None:
+    health = RankHealth(range(RANKS))
+    for window in range(1, 17):
+        line = RankObserved(window=window, times=ThreadTimes(), line="f (a.py:1)", calls=())
+        health.observe(1, line, 2.0 * window)
+        wait_for_rank_1(health, range(window, window + 1))
+        verdict = health.stalled(2.0 * window)
+        assert (verdict is None) == (window < 16)
+    assert verdict is not None
+    assert (verdict.cause, verdict.ranks) == (Cause.MISSING_COLLECTIVE, (1,))
+    assert "which is in f (a.py:1)" in verdict.text
+    for rank in range(RANKS):
+        health.observe(rank, observed(17, [call(7, 0.5), call(8, 33.0)]), 34.0)
+    assert health.current is None
+
+
+def test_a_process_that_is_stopped_inside_of_a_call_is_named() -> None:
+    health = RankHealth(range(RANKS))
+    inside = (call(7, 0.5), call(8, 1.0, pending=True))
+    health.observe(1, RankObserved(window=1, times=ThreadTimes(), line="", calls=inside), 2.0)
+    wait_for_rank_1(health, range(1, 4))
+    assert health.stalled(6.0) is None
+    verdict = health.stalled(6.0, {1})
+    assert verdict is not None
+    assert (verdict.cause, verdict.ranks) == (Cause.STOPPED, (1,))
+    assert verdict.text.startswith("Ranks 0, 2-3 wait for rank 1")
+
+
+def test_a_call_of_all_ranks_that_takes_long_is_no_verdict() -> None:
+    health = RankHealth(range(RANKS))
+    for window in range(1, 40):
+        for rank in range(RANKS):
+            health.observe(rank, observed(window, [call(8, 1.0, pending=True)]), 2.0 * window)
+        assert health.stalled(2.0 * window) is None

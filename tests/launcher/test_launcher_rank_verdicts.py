@@ -139,3 +139,14 @@ def test_an_attempt_begins_without_verdicts(job):
         job.slow_window(window)
     job.verdicts.started(job.memories, {0: 10, 1: 11})
     assert job.verdicts.current is None
+
+
+def test_a_rank_that_is_stopped_before_its_first_observation_is_named_on_any_node(job):
+    job.verdicts.started(dict(zip((4, 5), job.memories.values(), strict=True)), {4: 10, 5: 11})
+    job.stopped.add(11)
+    for window, now in enumerate((2.0, 4.0, 6.0), start=1):
+        job.write(0, window, call(1, 1.0, is_pending=True))
+        job.now = now
+        found = job.verdicts.update()
+    (notice,) = found
+    assert (notice.fields["cause"], notice.fields["ranks"]) == ("stopped", [5])

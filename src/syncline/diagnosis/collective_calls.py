@@ -8,7 +8,7 @@ rank has come, so the ranks before have waited for that one.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -97,17 +97,28 @@ def first_difference(calls: Calls) -> Difference | None:
     return min(differences, key=lambda each: each.expected.arrived_s, default=None)
 
 
-def absence(calls: Calls) -> Absence | None:
-    """Return the oldest call in which ranks wait for others that have not made it."""
+def absence(calls: Calls, unresponsive: Collection[int] = ()) -> Absence | None:
+    """Return the oldest call in which ranks wait for others that have not made it.
+
+    Args:
+        calls: Recent calls.
+        unresponsive: Ranks that do not answer, or have no calls so far. They count as absent from
+            a call that does not end although every other rank of its group has made it.
+    """
     found = []
     for numbered in _by_group(calls).values():
         ends = {rank: max(own) for rank, own in numbered.items()}
         for number in sorted(
             {n for own in numbered.values() for n, c in own.items() if c.is_pending}
         ):
-            waiting = {r: own[number] for r, own in numbered.items() if number in own}
-            absent = tuple(sorted(rank for rank, end in ends.items() if end < number))
-            if absent:
+            behind = [rank for rank, end in ends.items() if end < number]
+            absent = tuple(sorted(behind or unresponsive))
+            waiting = {
+                rank: own[number]
+                for rank, own in numbered.items()
+                if number in own and rank not in absent
+            }
+            if absent and waiting:
                 last = max(waiting.values(), key=lambda call: call.arrived_s)
                 found.append(
                     Absence(

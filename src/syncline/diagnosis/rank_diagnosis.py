@@ -20,7 +20,7 @@ class RankDiagnosis(ABC):
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._health = RankHealth(0)
+        self._health = RankHealth(())
 
     @property
     def current(self) -> Verdict | None:

@@ -42,6 +42,10 @@ NO_ANSWER_S = 10.0
 """Seconds without an observation after which a rank whose process is not stopped is named."""
 STOP_S = 1.0
 """Seconds in one call after which ranks whose processes are stopped are named."""
+START_S = 30.0
+"""Seconds in one call after which ranks without any call so far are named, unless their processes
+are known to be stopped. Starts take different times on different ranks.
+"""
 FEWEST_CALLS = 4
 """Least number of calls to compare; if a window has fewer, the next one is added to it."""
 SHOWN_CALLS = 5
@@ -67,11 +71,11 @@ class RankHealth:
     """Health of the ranks of one attempt.
 
     Args:
-        world_size: Number of ranks.
+        ranks: The ranks. They are expected to send observations from the first one of any rank on.
     """
 
-    def __init__(self, world_size: int) -> None:
-        self._world_size = world_size
+    def __init__(self, ranks: Collection[int]) -> None:
+        self._ranks = frozenset(ranks)
         self.offsets_s: Mapping[int, float] = {}
         """By rank, the seconds by which its clock is ahead; 0 where missing."""
         self._latest: dict[int, RankObserved] = {}
@@ -79,6 +83,7 @@ class RankHealth:
         self._before: dict[int, ThreadTimes] = {}  # at the last comparison of arrivals
         self._compared: Mapping[str, int] = {}
         self._heard: dict[int, float] = {}
+        self._began_s: float | None = None  # time of the first observation
         self._pending: dict[int, dict[int, RankObserved]] = {}  # window -> rank -> observation
         self._slow: deque[SlowWindow | None] = deque(maxlen=SLOW_WINDOWS)
         self._told: Verdict | None = None
@@ -89,6 +94,8 @@ class RankHealth:
         """Add an observation; return a verdict if there is a new one."""
         self._latest[rank] = observed
         self._heard[rank] = now_s
+        if self._began_s is None:
+            self._began_s = now_s
         if observed.calls:
             self._calls[rank] = observed
         if observed.window < 0:  # the last one: the ends of ranks lie apart
@@ -97,13 +104,13 @@ class RankHealth:
         members[rank] = observed
         for window in [each for each in self._pending if each < observed.window - 8]:
             del self._pending[window]
-        if len(members) < self._world_size:
+        if len(members) < len(self._ranks):
             return None
         for window in [each for each in self._pending if each <= observed.window]:
             del self._pending[window]
         found = self._difference()
         is_stalled = self._told is not None and self._told.cause in STALLS
-        if found is None and is_stalled and absence(self.calls) is None:
+        if found is None and is_stalled and self._absence() is None:
             self._told = None  # the operation has ended
         return self._new(found or self._late_window(members))
 
@@ -117,21 +124,24 @@ class RankHealth:
         different = self._difference()
         if different is not None:
             return self._new(different)
-        found = absence(self.calls)
+        silent = {rank for rank in self._ranks if self._silence_s(rank, now_s) > NO_ANSWER_S}
+        found = self._absence({*stopped_ranks, *silent})
         if found is None or self._ended & {*found.absent, *found.waiting}:
             return None
         seconds = self._newest(found.waiting) - found.since_s
         stopped = tuple(r for r in found.absent if r in stopped_ranks)
-        quiet = tuple(r for r in found.absent if now_s - self._heard[r] > NO_ANSWER_S)
+        quiet = tuple(r for r in found.absent if r in silent)
         answering = set(found.absent) - set(self.silent_ranks(now_s))
-        if seconds < (STOP_S if stopped else STALL_S) or not (stopped or quiet or answering):
+        has_calls = self._calls.keys() >= set(found.absent)
+        limit_s = STOP_S if stopped else STALL_S if has_calls else START_S
+        if seconds < limit_s or not (stopped or quiet or answering):
             return None
         return self._new(_absent(found, self._latest, quiet, stopped, seconds))
 
     def silent_ranks(self, now_s: float) -> tuple[int, ...]:
-        """Return the ranks that have not sent an observation for long."""
+        """Return the ranks that have not sent an observation for long, or none at all."""
         return tuple(
-            sorted(rank for rank, heard in self._heard.items() if now_s - heard > SILENT_S)
+            sorted(rank for rank in self._ranks if self._silence_s(rank, now_s) > SILENT_S)
         )
 
     @property
@@ -171,6 +181,16 @@ class RankHealth:
     def _difference(self) -> Verdict | None:
         found = first_difference(self.calls)
         return None if found is None else _different(found)
+
+    def _absence(self, unresponsive: Collection[int] = ()) -> Absence | None:
+        return absence(self.calls, {*unresponsive, *(self._ranks - self._calls.keys())})
+
+    def _silence_s(self, rank: int, now_s: float) -> float:
+        """Return the seconds since the last observation of a rank; without one, since the first
+        one of any rank.
+        """
+        since_s = self._heard.get(rank, self._began_s)
+        return 0.0 if since_s is None else now_s - since_s
 
     @property
     def _ended(self) -> set[int]:

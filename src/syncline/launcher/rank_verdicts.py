@@ -49,7 +49,7 @@ class RankVerdicts(RankDiagnosis):
         """Begin with the workers of an attempt, given by rank."""
         with self._guard:
             self._memories, self._pids = dict(memories), dict(pids)
-            self._health = RankHealth(len(memories))
+            self._health = RankHealth(self._memories)
             self._notices, self._has_end = [], False
 
     def ended(self, rank: int) -> None:

@@ -61,7 +61,7 @@ class Diagnosis(RankDiagnosis):
             ask: Returns the time of a rank's clock in seconds since the epoch.
         """
         self._workers = workers
-        health = self._health = RankHealth(len(workers))
+        health = self._health = RankHealth(range(len(workers)))
 
         def measure() -> None:
             try:
