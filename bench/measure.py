@@ -87,6 +87,8 @@ def environment(
         **kept,
         "PYTHONPATH": PYTHON_PATH,
         "RAY_USAGE_STATS_ENABLED": "0",
+        # Otherwise, workers that torchrun restarts find the Gloo addresses of killed ones.
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         **row.environment,
         **of_cluster,
         MEASUREMENT_ID: measurement_id,

@@ -90,10 +90,13 @@ class AsyncCheckpoints(Saving):
 
     def restore(self) -> None:
         self.library = importlib.import_module("torch.distributed.checkpoint")
+        self.states = importlib.import_module("torch.distributed.checkpoint.state_dict")
         # The thread that saves must not mix its collective operations with those of DDP.
         self.group = torch.distributed.new_group(backend="gloo")
         done = Path("done")
         if done.exists():
+            # Creates the state of the optimizer, which is empty before the first step.
+            self.states.get_optimizer_state_dict(self.model, self.optimizer)
             state = self.state()
             self.library.load(state, checkpoint_id=f"saved-{done.read_text()}")
             self.load(state)
