@@ -91,7 +91,7 @@ class Commands:
     def get(self, path: str = "/") -> str:
         """Return the response, or an empty text."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as reply:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=60) as reply:
                 return reply.read().decode()
         except OSError:
             return ""

@@ -77,6 +77,25 @@ def test_wrong_arguments_of_a_constructor_are_refused_by_bind(arguments, message
         Model.bind(*args, **kwargs)
 
 
+class Strict:
+    def __init__(self, a, b=1, /, *, c=2):
+        pass
+
+
+@pytest.mark.parametrize("keywords", [{}, {"a": 0}, {"b": 0}, {"c": 0}, {"a": 0, "b": 0}])
+@pytest.mark.parametrize("count", range(4))
+def test_bind_takes_exactly_the_arguments_that_the_constructor_takes(count, keywords):
+    # `Signature.bind` of Python 3.13.0 takes positional-only parameters by name.
+    args = (0,) * count
+    try:
+        Strict(*args, **keywords)
+    except TypeError:
+        with pytest.raises(TypeError, match=r"the constructor Strict\(a, b=…, /, \*, c=…\)"):
+            deployment(Strict).bind(*args, **keywords)
+    else:
+        assert deployment(Strict).bind(*args, **keywords).deployment.init_args == args
+
+
 def test_arguments_of_a_function_are_refused_by_bind():
     with pytest.raises(ValueError, match="is called with each request"):
         repeat.bind(3)

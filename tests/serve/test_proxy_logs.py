@@ -72,7 +72,7 @@ def port():
     syncline.shutdown()
 
 
-def written(path, limit_s=20.0):
+def written(path, limit_s=60.0):
     """Return the lines of a file, once it has some."""
     end = time.monotonic() + limit_s
     while not (path.exists() and path.read_text()):

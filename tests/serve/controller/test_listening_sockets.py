@@ -39,11 +39,11 @@ def test_a_restarted_controller_gets_the_socket_back_from_a_proxy(tmp_path: Path
         assert received.getsockname() == address
         received.close()
         of_proxy.close()  # the proxy is killed
-        socket.create_connection(address, timeout=10).close()
+        socket.create_connection(address, timeout=60).close()
         sockets.open(HTTPOptions(host=address[0], port=address[1]))  # for its successor
         sockets.close()
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(address, timeout=10)
+            socket.create_connection(address, timeout=60)
 
     asyncio.run(restart())
 
@@ -60,7 +60,7 @@ def test_a_socket_that_is_not_wanted_is_closed(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="does not listen"):
             await asyncio.to_thread(receive_listening_socket, path)
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(address, timeout=10)
+            socket.create_connection(address, timeout=60)
         sockets.close()
 
     asyncio.run(stop())

@@ -76,13 +76,13 @@ if __name__ == "__main__":
     fill("/dev/shm")
     array = np.ones(2_000_000)
     try:
-        print("array:", handle.total.remote(array).result(timeout_s=20))
+        print("array:", handle.total.remote(array).result(timeout_s=60))
     except Exception as error:
         print("array:", type(error).__name__, error)
-    print("small:", handle.total.remote(np.ones(10)).result(timeout_s=20))
+    print("small:", handle.total.remote(np.ones(10)).result(timeout_s=60))
     print("answers:", {post(port, f"id{n}").text for n in range(20)})
     os.unlink("/dev/shm/filler")
-    print("array again:", handle.total.remote(array[:1000]).result(timeout_s=20))
+    print("array again:", handle.total.remote(array[:1000]).result(timeout_s=60))
     serve.shutdown()
     print("ended")
 """

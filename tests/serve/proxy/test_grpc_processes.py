@@ -58,16 +58,16 @@ def test_clients_call_the_ingress_of_an_application():
         serve.run(Words.bind(Lower.bind()), name="words", route_prefix=None)
         with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
             api = serve_pb2_grpc.RayServeAPIServiceStub(channel)
-            assert api.Healthz(serve_pb2.HealthzRequest(), timeout=20).message == "success"
-            names = api.ListApplications(serve_pb2.ListApplicationsRequest(), timeout=20)
+            assert api.Healthz(serve_pb2.HealthzRequest(), timeout=60).message == "success"
+            names = api.ListApplications(serve_pb2.ListApplicationsRequest(), timeout=60)
             assert list(names.application_names) == ["words"]
             words = words_pb2_grpc.WordsStub(channel)
-            assert words.Upper(Text(text="aB"), timeout=20).text == "ABab"
-            assert [each.text for each in words.Letters(Text(text="ab"), timeout=20)] == ["a", "b"]
+            assert words.Upper(Text(text="aB"), timeout=60).text == "ABab"
+            assert [each.text for each in words.Letters(Text(text="ab"), timeout=60)] == ["a", "b"]
             texts = iter([Text(text="ab"), Text(text="c")])
-            assert words.Total(texts, timeout=20).count == 3
+            assert words.Total(texts, timeout=60).count == 3
             with pytest.raises(grpc.RpcError) as raised:
-                words.Upper(Text(text="stop"), timeout=20)
+                words.Upper(Text(text="stop"), timeout=60)
             assert raised.value.code() == grpc.StatusCode.FAILED_PRECONDITION
             assert raised.value.details() == "RuntimeError: stopped"
     finally:

@@ -53,7 +53,7 @@ from syncline.serve.wire.routes import (
 KEY = b"k" * 32
 NODE = "node"
 ID = DeploymentId("app", "Echo")
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class Replica:

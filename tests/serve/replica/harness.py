@@ -33,7 +33,7 @@ from syncline.serve.wire.values import CallMeta, pack_call, unpack_failure, unpa
 KEY = b"k" * 32
 _definitions: list[Any] = []
 FINAL = {Kind.RESPONSE, Kind.END, Kind.VALUE, Kind.ERROR, Kind.ABORT, Kind.BUSY}
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 def request_head(target: bytes = b"/", **fields: Any) -> RequestHead:

@@ -403,7 +403,7 @@ def test_sync_methods_run_at_the_same_time_up_to_the_limit(tmp_path):
     barrier = threading.Barrier(3)
 
     def together() -> int:
-        return barrier.wait(timeout=10)
+        return barrier.wait(timeout=60)
 
     async def scenario() -> None:
         async with staged(tmp_path, together, options={"max_ongoing_requests": 3}) as stage:

@@ -406,4 +406,4 @@ def test_errors_of_the_class_reach_the_threads_of_programs(program):
     call.parts = pack_call(META, (), {})
     program.program.submit(call)
     with pytest.raises(RayServeException, match="no idea"):
-        DeploymentResponse(call).result(timeout_s=10)
+        DeploymentResponse(call).result(timeout_s=60)

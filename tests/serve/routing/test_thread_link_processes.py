@@ -60,7 +60,7 @@ def test_updates_arrive_although_a_thread_calls_one_by_one(handle):
     try:
         two = Echo.options(num_replicas=2)
         serve.run(two.bind(), name="echo", route_prefix=None)
-        results = handle.broadcast("__call__", 5).results(timeout_s=20)
+        results = handle.broadcast("__call__", 5).results(timeout_s=60)
     finally:
         stopped.set()
         caller.join()
@@ -149,7 +149,7 @@ def test_calls_work_after_an_event_loop_that_ended_with_a_waiting_task(handle):
     loop.create_task(abandon())
     loop.run_forever()  # the task still waits
     assert asyncio.run(asyncio.wait_for(_value(handle), 60)) == 3
-    assert handle.remote(4).result(timeout_s=20) == 4
+    assert handle.remote(4).result(timeout_s=60) == 4
     loop.run_until_complete(_cancel_others())
     loop.close()
 
