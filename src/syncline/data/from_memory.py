@@ -30,6 +30,7 @@ from syncline.data.columnar.frames import is_frame
 from syncline.data.context import DataContext
 from syncline.data.dataset import Dataset, MaterializedDataset
 from syncline.data.execute.block_store import held_block_of
+from syncline.data.io import argument_types
 from syncline.data.io.conversion import Frame
 from syncline.data.io.sources.datasource import slice_bounds
 from syncline.data.io.sources.huggingface import HuggingFaceDatasource
@@ -64,6 +65,7 @@ def from_items(
         TypeError: Values of one column do not share a type; the text names the rows.
         ValueError: `override_num_blocks` is below 1.
     """
+    argument_types.require("items", items, Iterable, "a list of items")
     wanted = num_blocks_of(override_num_blocks, parallelism)
     rows = [item if isinstance(item, Mapping) else {"item": item} for item in items]
     table = blocks.from_rows(rows)
@@ -85,6 +87,7 @@ def from_pandas(
 
 def from_numpy(ndarrays: np.ndarray | list[np.ndarray]) -> MaterializedDataset:
     """Create a dataset from the rows of one or several arrays `(rows, …)`, in the column `data`."""
+    argument_types.require("ndarrays", ndarrays, Iterable, "an array or a list of arrays")
     given = [ndarrays] if isinstance(ndarrays, np.ndarray) else ndarrays
     return _of_tables(map(_table_of_array, given), None)
 
@@ -103,6 +106,7 @@ def from_arrow(
 
 def from_blocks(blocks: list[pa.Table | pd.DataFrame]) -> MaterializedDataset:  # the name is Ray's
     """Create a dataset from tables and DataFrames, each of them one block."""
+    argument_types.require("blocks", blocks, Iterable, "a list of tables or DataFrames")
     return held(list(map(_table_of, blocks)))
 
 
@@ -191,6 +195,7 @@ def _least_blocks(size_bytes: int) -> int:
 def _of_refs(
     caller: str, refs: ObjectRef[T] | Sequence[ObjectRef[T]], convert: Callable[[T], pa.Table]
 ) -> MaterializedDataset:
+    argument_types.require("refs", refs, (ObjectRef, Iterable), "references")
     given = [refs] if isinstance(refs, ObjectRef) else list(refs)
     for ref in given:
         if not isinstance(ref, ObjectRef):

@@ -38,7 +38,7 @@ def resolve(paths: Paths, filesystem: object = None) -> tuple[pyarrow_fs.FileSys
         ValueError: No path, a URI that no library supports, or paths on different filesystems.
         TypeError: A value that is no path or no filesystem.
     """
-    if isinstance(paths, str | os.PathLike) or not isinstance(paths, Iterable):
+    if isinstance(paths, str | bytes | os.PathLike) or not isinstance(paths, Iterable):
         given = [paths]
     else:
         given = list(paths)

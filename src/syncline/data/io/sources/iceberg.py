@@ -25,6 +25,7 @@ from syncline.data.columnar.expressions import (
     UnaryExpr,
 )
 from syncline.data.context import DataContext
+from syncline.data.io import argument_types
 from syncline.data.io import filesystem as filesystems
 from syncline.data.io.sources import file_listing
 from syncline.data.io.sources.datasource import BlockMetadata, Datasource, ReadTask, digest
@@ -64,6 +65,8 @@ class IcebergDatasource(Datasource):
         scan_kwargs: Mapping[str, Any] | None = None,
         catalog_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
+        wanted = "the name of a table with its namespace, 'db.table'"
+        argument_types.require("table_identifier", table_identifier, str, wanted)
         table = open_table(table_identifier, catalog_kwargs)
         self._table_identifier = table_identifier
         self._snapshot_id = _snapshot(table, table_identifier, snapshot_id)

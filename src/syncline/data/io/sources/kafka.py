@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
+from syncline.data.io import argument_types
 from syncline.data.io.sources.datasource import (
     BlockMetadata,
     Datasource,
@@ -104,9 +105,10 @@ class KafkaDatasource(Datasource):
         consumer_config: Mapping[str, Any] | None = None,
         timeout_ms: int | None = None,
     ) -> None:
-        self._topics = [topics] if isinstance(topics, str) else list(topics)
+        self._topics = argument_types.texts("topics", topics, "a name or a list of names")
         if not self._topics:
             raise ValueError("no topic was given: pass a name or a non-empty list of names")
+        argument_types.require("timeout_ms", timeout_ms, (int, type(None)), "a number, or None")
         if timeout_ms is not None and timeout_ms <= 0:
             raise ValueError(f"timeout_ms={timeout_ms}: pass a positive number, or None")
         if kafka_auth_config is not None and consumer_config is not None:
@@ -265,13 +267,11 @@ class KafkaDatasource(Datasource):
 
 def servers(bootstrap_servers: str | Sequence[str]) -> str:
     """Return the addresses as one text. Raise ValueError for one without a port."""
-    addresses = (
-        bootstrap_servers.split(",") if isinstance(bootstrap_servers, str) else bootstrap_servers
-    )
-    if not addresses or any(":" not in str(address) for address in addresses):
-        raise ValueError(
-            f"bootstrap_servers={bootstrap_servers!r}: pass 'host:port', or a list of them"
-        )
+    wanted = "'host:port', or a list of them"
+    given = argument_types.texts("bootstrap_servers", bootstrap_servers, wanted)
+    addresses = [address for text in given for address in text.split(",")]
+    if not addresses or any(":" not in address for address in addresses):
+        raise ValueError(f"bootstrap_servers={bootstrap_servers!r}: pass {wanted}")
     return ",".join(addresses)
 
 

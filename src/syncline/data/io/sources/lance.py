@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from syncline.data.columnar import schemas
 from syncline.data.context import DataContext
+from syncline.data.io import argument_types
 from syncline.data.io import filesystem as filesystems
 from syncline.data.io.sources.datasource import BlockMetadata, Datasource, ReadTask, digest
 from syncline.optional import load
@@ -29,8 +30,8 @@ class LanceDatasource(Datasource):
         storage_options: Mapping[str, str] | None = None,
         scanner_options: Mapping[str, object] | None = None,
     ) -> None:
+        self._uris = argument_types.texts("uri", uri, "a path or a list of paths")
         lance = load("lance", **_LANCE)
-        self._uris = [uri] if isinstance(uri, str) else list(uri)
         if not self._uris:
             raise ValueError("no uri was given: pass a path or a non-empty list of paths")
         self._storage_options = dict(storage_options or {})

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from syncline.data.columnar import block as blocks
+from syncline.data.io import argument_types
 from syncline.data.io.sources.datasource import BlockMetadata, Datasource, ReadTask, digest
 from syncline.optional import load
 from syncline.suggestions import did_you_mean
@@ -54,6 +55,9 @@ class MongoDatasource(Datasource):
         schema: Any = None,
         **mongo_args: Any,
     ) -> None:
+        argument_types.require("uri", uri, str, "a connection string, 'mongodb://host:27017'")
+        argument_types.require("database", database, str, "the name of a database")
+        argument_types.require("collection", collection, str, "the name of a collection")
         if isinstance(pipeline, Mapping):
             raise TypeError(f"pipeline={pipeline!r}: pass a list of stages, [{pipeline!r}]")
         self._uri = uri

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import math
+import numbers
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
@@ -15,6 +16,7 @@ import pyarrow as pa
 
 from syncline.data.columnar import block as blocks
 from syncline.data.context import DataContext
+from syncline.data.io import argument_types
 from syncline.data.io.sources.datasource import (
     BlockMetadata,
     Datasource,
@@ -44,6 +46,7 @@ class RangeDatasource(Datasource):
         tensor_shape: Sequence[int] = (1,),
         column_name: str | None = None,
     ) -> None:
+        argument_types.require("n", n, numbers.Real, "the number of rows")
         if n < 0:
             raise ValueError(f"range({n}): the number of rows must be at least 0")
         if block_format not in ("arrow", "tensor"):

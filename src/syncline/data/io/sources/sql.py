@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from syncline.data.columnar import block as blocks
+from syncline.data.io import argument_types
 from syncline.data.io.sources.datasource import BlockMetadata, Datasource, ReadTask, digest
 
 if TYPE_CHECKING:
@@ -45,6 +46,12 @@ class SQLDatasource(Datasource):
         shard_keys: Sequence[str] | None = None,
         sql_params: object = None,
     ) -> None:
+        argument_types.require("sql", sql, str, "the text of a query")
+        if not callable(connection_factory):
+            raise TypeError(
+                f"connection_factory={connection_factory!r}: pass a function without arguments "
+                "that returns a connection"
+            )
         self.sql = sql.strip().rstrip(";")
         self.connection_factory = connection_factory
         self.shard_hash_fn = shard_hash_fn

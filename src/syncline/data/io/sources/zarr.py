@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 from syncline.data.columnar import block as blocks
 from syncline.data.context import DataContext
+from syncline.data.io import argument_types
 from syncline.data.io import filesystem as filesystems
 from syncline.data.io.sources.datasource import (
     BlockMetadata,
@@ -80,6 +82,7 @@ class ZarrDatasource(Datasource):
         align_axis_0: bool = False,
         overlap: int = 0,
     ) -> None:
+        argument_types.require("path", path, (str, os.PathLike), "the path or URI of one store")
         load("zarr", **_ZARR)
         if overlap < 0 or overlap and not align_axis_0:
             raise ValueError(
@@ -87,7 +90,7 @@ class ZarrDatasource(Datasource):
             )
         if isinstance(array_paths, str):
             raise TypeError(f"array_paths={array_paths!r}: pass a list, [{array_paths!r}]")
-        self._path = str(path)
+        self._path = os.fspath(path)
         self._given_filesystem = filesystem
         self._aligned = align_axis_0
         self._overlap = overlap
