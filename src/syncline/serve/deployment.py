@@ -13,6 +13,7 @@ from copy import copy
 from typing import Any, NoReturn, SupportsIndex, overload
 
 from syncline.core.remote import ActorClass, RemoteFunction
+from syncline.core.signatures import call_check, parameter_list
 from syncline.serve.config import BackpressureConfig, DeploymentConfig
 from syncline.serve.option_values import wrong_type
 
@@ -131,17 +132,8 @@ class Deployment:
                     "which is called with each request: use a class to pass arguments once"
                 )
             return
-        try:
-            signature = inspect.signature(self._func_or_class)
-        except (TypeError, ValueError):  # a class of a C extension
-            return
-        try:
-            signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise TypeError(
-                f"the constructor of `{self._func_or_class.__qualname__}{signature}` does not take "
-                f"the arguments of `bind()`: {error}"
-            ) from None
+        check = call_check(parameter_list(self._func_or_class))
+        check(f"bind(): the constructor {self._func_or_class.__qualname__}", args, kwargs)
 
     def __call__(self, *_args: object, **_kwargs: object) -> NoReturn:
         raise RuntimeError(
