@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -185,6 +186,17 @@ def test_ranks_with_different_calls_are_named_in_the_error(one):
     assert [(each.cause, each.ranks) for each in found] == [(Cause.MISMATCHED_SHAPES, (1,))]
 
 
+def test_a_rank_with_a_missing_collective_is_named(one):
+    process = one.start("-n", "3", "faulty.py", "missing collective", str(one.folder))
+    try:
+        text = read_until(process, "Rank 1 left out all_reduce [1] Float")
+    finally:
+        end(process)
+    assert "2 made it" in text  # rank 0 too, if it was not killed before its last observation
+    found = verdicts(only_run(one.folder).events)
+    assert [(each.cause, each.ranks) for each in found] == [(Cause.MISSING_COLLECTIVE, (1,))]
+
+
 def test_ranks_can_be_profiled(one):
     process = one.start("-n", "2", "stepping.py", str(one.folder))
     try:
@@ -276,13 +288,42 @@ def test_script_sees_a_terminal_where_the_console_is_one(launcher):
     assert found[0] == found[1] == b"[0] True True False\r\n[0] no end"
 
 
-def test_two_nodes_on_this_machine(launcher):
-    one = launcher("syncline")
-    address = ("--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:29731", "--rdzv-id", "two")
-    options = ("--nnodes", "2", "-n", "1", *address, "ddp.py")
-    processes = [one.start(*options), one.start(*options)]
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        return probe.getsockname()[1]
+
+
+def c10d(port: int, node: int) -> tuple[str, ...]:
+    return ("--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{port}", "--rdzv-id", "two")
+
+
+def static(port: int, node: int) -> tuple[str, ...]:
+    return ("--node-rank", str(node), "--master-addr", "localhost", "--master-port", str(port))
+
+
+def run_two_nodes(one, address, *arguments: str) -> list[tuple[str, str]]:
+    """Run a program with one rank on each of two nodes; return their outputs and errors."""
+    port = free_port()
+    processes = [
+        one.start("--nnodes", "2", "-n", "1", *address(port, node), *arguments) for node in (0, 1)
+    ]
     texts = [process.communicate(timeout=2 * LIMIT_S) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], texts
+    return texts
+
+
+@pytest.mark.parametrize("address", [c10d, static])
+def test_workers_on_two_nodes_find_each_other_after_a_kill(launcher, address):
+    one = launcher("syncline")
+    texts = run_two_nodes(one, address, "--max-restarts", "3", "elastic.py", str(one.folder))
+    steps = [line.split(" step ")[1] for stdout, _ in texts for line in stdout.splitlines()]
+    assert sorted(steps) == ["3 total 5.0"] * 2 + ["4 total 7.0"] * 2
+
+
+def test_two_nodes_on_this_machine(launcher):
+    one = launcher("syncline")
+    texts = run_two_nodes(one, c10d, "ddp.py")
     lines = sorted(line for stdout, _ in texts for line in stdout.splitlines())
     assert [line for line in lines if "local" in line] == ["[0] local 0 of 1", "[1] local 0 of 1"]
     assert len(lines) == 8

@@ -2,8 +2,9 @@
 
 Options, rendezvous, ranks, restarts, log files and error files are torch's own code, as under
 torchrun. Two parts are replaced: processes are started by the launcher's fork server instead of
-`subprocess`, and a job on one node has a rendezvous without a protocol. The agent asks the launcher
-for each process, and learns of its end from it.
+`subprocess`, and each restart gets a new store. In torch's store, which serves all attempts, the
+workers can find the addresses of killed ones, and do not connect (pytorch issue 135712). The agent
+asks the launcher for each process, and learns of its end from it.
 """
 
 from __future__ import annotations
@@ -35,6 +36,11 @@ from torch.distributed.elastic.rendezvous import (
     RendezvousParameters,
     RendezvousStoreInfo,
     rendezvous_handler_registry,
+)
+from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
+from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import (
+    StaticTCPRendezvous,
+    create_rdzv_handler,
 )
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
@@ -98,6 +104,9 @@ def _launch(channel: Channel, options: Namespace) -> None:
     if is_alone and is_local:
         rendezvous_handler_registry.register(ONE_NODE, OneNodeRendezvous.of)
         config.rdzv_backend = ONE_NODE
+    elif creator := NEW_STORES.get(config.rdzv_backend):
+        config.rdzv_backend = f"syncline-{config.rdzv_backend}"
+        rendezvous_handler_registry.register(config.rdzv_backend, creator)
 
     def start_processes(**given: Any) -> PContext:
         context = ForkedContext(channel, config, **given)
@@ -129,6 +138,62 @@ def _failure(rank: int, failure: ProcessFailure) -> Failure:
     )
 
 
+def c10d_with_new_stores(parameters: RendezvousParameters) -> RendezvousHandler:
+    """Return torch's c10d rendezvous, which creates a new store for each start of the workers."""
+    parameters.backend = "c10d"
+    handler = get_rendezvous_handler(parameters)
+    next_rendezvous = handler.next_rendezvous
+
+    def next_with_new_store() -> RendezvousInfo:
+        vars(handler).update(_bootstrap_store_info=None, _shared_tcp_store_server=None)
+        return next_rendezvous()
+
+    handler.next_rendezvous = next_with_new_store  # type: ignore[method-assign]
+    return handler
+
+
+class StaticRendezvous(StaticTCPRendezvous):
+    """torch's static rendezvous, but each restart has a new store of the first node on a free port.
+    Its number is in the first store.
+    """
+
+    _restarts = 0
+    _server: TCPStore | None = None
+
+    @classmethod
+    def of(cls, parameters: RendezvousParameters) -> RendezvousHandler:
+        """Return the handler for a job."""
+        parameters.backend = "static"
+        handler = create_rdzv_handler(parameters)
+        handler.__class__ = cls
+        return handler
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        """Return the store of this start of the workers."""
+        first = super().next_rendezvous()
+        key = f"port/{self._restarts}"
+        self._restarts += 1
+        if self._restarts == 1:
+            return first
+        if self.rank == 0:
+            self._server = TCPStore(
+                self.master_addr, 0, is_master=True, wait_for_workers=False, multi_tenant=True
+            )
+            first.store.set(key, str(self._server.port))
+        port = int(first.store.get(key))
+        store = self._server or TCPStore(self.master_addr, port, is_master=False)
+        return RendezvousInfo(
+            PrefixStore(self.run_id, store),
+            self.rank,
+            self.world_size,
+            RendezvousStoreInfo(self.master_addr, port),
+        )
+
+
+NEW_STORES = {"c10d": c10d_with_new_stores, "static": StaticRendezvous.of}
+"""Creators of the handlers for several nodes, by torch's name."""
+
+
 class OneNodeRendezvous(RendezvousHandler):
     """Rendezvous of one node: a store on a free port for each start of the workers."""
 
@@ -151,9 +216,7 @@ class OneNodeRendezvous(RendezvousHandler):
         return settings.environment("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "0") != "1"
 
     def next_rendezvous(self) -> RendezvousInfo:
-        """Return a new store: in one that had served before a restart, the workers would find the
-        addresses of their predecessors.
-        """
+        """Return a new store."""
         self._store = TCPStore(
             "localhost", 0, is_master=True, wait_for_workers=False, multi_tenant=True
         )
