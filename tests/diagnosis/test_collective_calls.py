@@ -56,6 +56,24 @@ def test_without_a_majority_all_ranks_differ() -> None:
     assert found.ranks == (0, 1)
 
 
+def test_without_a_majority_the_usual_sequence_decides() -> None:
+    usual = calls(GRADIENTS, METRIC, GRADIENTS, METRIC, pending=1)
+    found = first_difference({0: usual, 1: calls(GRADIENTS, METRIC, GRADIENTS, GRADIENTS)})
+    assert found is not None
+    assert (found.kind, found.ranks, found.number) == ("missing", (1,), 4)
+    assert found.expected.text == "all_reduce [2] Float"
+    neither = first_difference({0: usual[:3] + calls(("barrier", ""), first=4), 1: usual[:3]})
+    assert neither is None
+    unusual = first_difference(
+        {
+            0: usual[:3] + calls(("barrier", ""), first=4),
+            1: usual[:3] + calls(("broadcast", "[2] Float"), first=4),
+        }
+    )
+    assert unusual is not None
+    assert unusual.ranks == (0, 1)
+
+
 def test_shapes_may_differ_where_the_operation_allows_it() -> None:
     assert (
         first_difference(

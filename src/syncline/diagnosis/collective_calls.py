@@ -47,13 +47,15 @@ class Difference:
 
     number: int
     ranks: tuple[int, ...]
-    """The ranks that differ from the majority, or all ranks without a majority."""
+    """The ranks that differ from the majority, or without one from the usual sequence of calls; all
+    ranks if neither tells.
+    """
     calls: Mapping[int, CollectiveCall]
     """The call by rank."""
     kind: str
     """"missing" if these ranks left a call out, else "operation" or "shape"."""
     expected: CollectiveCall
-    """Call of the majority."""
+    """Call of the others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,6 +198,8 @@ def _difference(numbered: Mapping[int, Mapping[int, CollectiveCall]]) -> Differe
             continue
         (usual, most), *rest = kinds.most_common()
         is_split = most == rest[0][1]
+        if is_split and (one := _usual_sequence(numbered, number)) is not None:
+            usual, is_split = one, False
         expected = next(call for call in made.values() if _comparable(call) == usual)
         ranks = tuple(
             sorted(r for r, call in made.items() if is_split or _comparable(call) != usual)
@@ -207,6 +211,30 @@ def _difference(numbered: Mapping[int, Mapping[int, CollectiveCall]]) -> Differe
             kind = "operation" if odd.operation != expected.operation else "shape"
         return Difference(number=number, ranks=ranks, calls=made, kind=kind, expected=expected)
     return None
+
+
+def _usual_sequence(
+    numbered: Mapping[int, Mapping[int, CollectiveCall]], number: int
+) -> tuple[str, str] | None:
+    """Return the call that followed the one before `number` when that was made last; None if the
+    ranks do not agree on it, or no rank makes it now.
+    """
+    found, now = set(), set()
+    for own in numbered.values():
+        if number in own:
+            now.add(_comparable(own[number]))
+        before = own.get(number - 1)
+        earlier = [
+            each
+            for each in own
+            if before is not None
+            and each < number - 1
+            and each + 1 in own
+            and _comparable(own[each]) == _comparable(before)
+        ]
+        if earlier:
+            found.add(_comparable(own[max(earlier) + 1]))
+    return found.pop() if len(found) == 1 and found <= now else None
 
 
 def _left_out(
