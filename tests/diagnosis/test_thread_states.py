@@ -16,6 +16,7 @@ from syncline.diagnosis.thread_states import (
     Scheduled,
     ThreadFiles,
     ThreadMeter,
+    ThreadTimer,
     is_waiting_for_ranks,
 )
 
@@ -115,6 +116,43 @@ def test_the_system_tells_state_and_times_of_a_thread() -> None:
     files.close()
     unknown = ThreadFiles(0)
     assert (unknown.state(), unknown.scheduled()) == ("unknown", Scheduled())
+
+
+def test_the_time_on_a_core_tells_the_state_where_the_system_does_not() -> None:
+    looks = iter([(0.0, 5.0), (0.1, 5.05), (0.2, 5.055), (0.3, 5.2)])  # time, CPU time
+    now, cpu_s = 0.0, {}
+
+    def look() -> dict[int, float]:
+        nonlocal now
+        now, cpu_s[7] = next(looks)
+        return cpu_s
+
+    timer = ThreadTimer(7, lambda: now, look)
+    assert timer.scheduled() == Scheduled()
+    assert [timer.state() for _ in range(4)] == ["unknown", "running", "sleeping", "running"]
+    assert timer.scheduled() == Scheduled(cpu_s=5.2)
+
+
+def test_the_main_thread_is_the_first_where_threads_are_numbered() -> None:
+    main = threading.main_thread().native_id
+    assert main is not None
+    timer = ThreadTimer(main, lambda: 0.0, lambda: {1: 2.0, 2: 9.0})
+    timer.state()
+    assert timer.scheduled().cpu_s == 2.0
+    other = ThreadTimer(main + 1, lambda: 0.0, lambda: {1: 2.0, 2: 9.0})
+    assert [other.state(), other.state()] == ["unknown", "unknown"]
+    assert other.scheduled() == Scheduled()
+
+
+def test_psutil_tells_the_time_of_this_thread() -> None:
+    timer = ThreadTimer(threading.get_native_id())
+    timer.state()
+    before = timer.scheduled().cpu_s
+    while timer.scheduled().cpu_s <= before:
+        sum(range(100_000))
+        state = timer.state()
+    assert state == "running"
+    timer.close()
 
 
 def test_a_log_that_takes_long_to_read_is_read_seldom_and_by_all_ranks_at_once() -> None:

@@ -73,6 +73,19 @@ def test_idle_ranks_outside_of_collectives_are_no_stall_and_asked_rarely():
     assert len(job.asked) <= 2 * 100 / 5
 
 
+def test_a_waiting_process_may_use_a_little_of_a_core():
+    job = Job(report_s=30.0)
+    job.watch = CollectiveWatch(30.0, lambda pid: job.cpu_s[pid], job.stacks, quiet_share=0.05)
+    found = []
+    for now in range(100):
+        job.cpu_s = {pid: used + (0.02 if pid == 10 else 0.5) for pid, used in job.cpu_s.items()}
+        found.append(job.watch.update({0: 10, 1: 11}, float(now)))
+    (stall,) = filter(None, found)
+    assert stall.text.startswith("Rank 0 waited 30 s")
+    job.cpu_s[10] += 9.0
+    assert job.watch.update({0: 10, 1: 11}, 100.0).event == "resumed"
+
+
 def test_zero_means_never():
     assert Job(report_s=0.0).run(range(300)) == []
 

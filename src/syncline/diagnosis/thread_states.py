@@ -2,8 +2,9 @@
 
 Exact on Linux, from counters: time on a core, time runnable without a core (`schedstat`), garbage
 collection (`gc.callbacks`). Sampled ten times a second: waiting for data, for other ranks, for the
-disk, and sleeping. Elsewhere only the samples of the stack count. Not covered: other threads of
-the rank, its data loader's processes, and work on a GPU.
+disk, and sleeping. Elsewhere psutil tells the time on a core, and waits for a core or for a disk
+are not distinguished from computing. Not covered: other threads of the rank, its data loader's
+processes, and work on a GPU.
 """
 
 from __future__ import annotations
@@ -11,14 +12,22 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
+from syncline import system
+from syncline.optional import deferred
 from syncline.records import dataclass
+
+if TYPE_CHECKING:
+    import psutil
+else:
+    psutil = deferred("psutil")
 
 State = Literal["running", "disk", "sleeping", "unknown"]
 _STATES: Mapping[str, State] = {"R": "running", "D": "disk", "S": "sleeping"}
@@ -38,6 +47,10 @@ _MOST_LINES = 64
 DISK_SHARE = 0.15
 """Share of the samples of a line in uninterruptible sleep, from which on all of its time counts as
 time of the disk: a read also copies, and waits for a core after each block, if cores are busy.
+"""
+RUNNING_SHARE = 0.1
+"""Share of the time between two looks on a core, from which on a thread counts as running where the
+system does not tell its state.
 """
 
 
@@ -243,7 +256,7 @@ def frames_of(thread: int) -> list[FrameType]:
 class ThreadFiles:
     """Files of the system about a thread of this process, kept open.
 
-    Without `/proc`, the state is "unknown" and the times are 0.
+    For a thread without such files, the state is "unknown" and the times are 0.
     """
 
     def __init__(self, native_id: int) -> None:
@@ -268,6 +281,66 @@ class ThreadFiles:
         for file in (self._stat, self._schedstat):
             if file is not None:
                 os.close(file)
+
+
+class ThreadTimer:
+    """State and times of a thread of this process, where there are no `ThreadFiles`.
+
+    psutil tells how long the thread was on a core, from which its state follows: it is "running" or
+    "sleeping", never "disk". On macOS only the main thread is known: psutil numbers the threads
+    there, and the main thread is the first. Other threads have the state "unknown", and no times.
+
+    Args:
+        native_id: The thread's identifier.
+        clock: Returns monotonic seconds.
+        cpu_s: Returns the seconds on a core by thread, in the order of creation.
+    """
+
+    def __init__(
+        self,
+        native_id: int,
+        clock: Callable[[], float] = time.monotonic,
+        cpu_s: Callable[[], Mapping[int, float]] = lambda: _cpu_s_by_thread(),
+    ) -> None:
+        self._native_id = native_id
+        self._is_main = native_id == threading.main_thread().native_id
+        self._clock = clock
+        self._read = cpu_s
+        self._last: tuple[float, float] | None = None  # time, CPU time
+
+    def state(self) -> State:
+        """Return the state of the thread since the last call."""
+        found, now, before = self._read(), self._clock(), self._last
+        first = next(iter(found.values()), None) if self._is_main else None
+        cpu_s = found.get(self._native_id, first)
+        self._last = None if cpu_s is None else (now, cpu_s)
+        if before is None or cpu_s is None:
+            return "unknown"
+        is_running = cpu_s - before[1] >= RUNNING_SHARE * (now - before[0])
+        return "running" if is_running else "sleeping"
+
+    def scheduled(self) -> Scheduled:
+        """Return the time on a core at the last call of `state`."""
+        return Scheduled() if self._last is None else Scheduled(cpu_s=self._last[1])
+
+    def close(self) -> None:
+        """Release nothing: there is no file."""
+
+
+ThreadSource: TypeAlias = ThreadFiles | ThreadTimer
+
+
+def thread_source(native_id: int) -> ThreadSource:
+    """Return what this system offers to learn state and times of a thread of this process."""
+    return ThreadFiles(native_id) if system.IS_LINUX else ThreadTimer(native_id)
+
+
+def _cpu_s_by_thread() -> dict[int, float]:
+    try:
+        threads = psutil.Process().threads()
+    except psutil.Error:
+        return {}
+    return {each.id: each.user_time + each.system_time for each in threads}
 
 
 def _opened(path: str) -> int | None:

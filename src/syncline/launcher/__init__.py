@@ -5,9 +5,10 @@ and every worker, which then becomes `python script.py`. The launcher itself nev
 connects the three, shows and records output, and answers `syncline stack`.
 
 Files in the order in which a command line passes through them: `launch` (start of the template);
-`options` (the command line) with `option_values` (its numbers and lists) and `slurm` (its completion
-from Slurm's variables); `template` (the process that is forked), or that of `warm`, `warm_server`
-and `warm_identity`; `job` (all parts together, exit code); `agent_process` and `torch_agent` (rendezvous, ranks, restarts); `supervisor`
+`options` (the command line), with `option_values` (its numbers and lists) and `slurm` (its
+completion from Slurm's variables); `template` (the process that is forked), or that of `warm`,
+`warm_server` and `warm_identity`; `job` (all parts together, exit code); `agent_process` and
+`torch_agent` (rendezvous, ranks, restarts); `supervisor`
 (the launcher's loop) with `messages` (between launcher and agent) and `output` (streams of the
 workers); `script_process` (a worker's process) with `rank_watch` (its watch), `time_split` (the
 activities of the script) and `rank_memory` (results of both, for the launcher); `run_observer` (the

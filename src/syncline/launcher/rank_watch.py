@@ -19,7 +19,7 @@ from contextlib import suppress
 from syncline.diagnosis.call_log import CallLog
 from syncline.diagnosis.collective_calls import CollectiveCall
 from syncline.diagnosis.observation import WINDOW_S, RankObserved
-from syncline.diagnosis.thread_states import ThreadFiles, ThreadMeter, frames_of
+from syncline.diagnosis.thread_states import ThreadMeter, frames_of, thread_source
 from syncline.launcher.rank_memory import RankWriter
 from syncline.launcher.time_split import PARTS, activity
 
@@ -43,7 +43,7 @@ class RankWatch:
             self._calls.source = _CallSource()
         self._pid = os.getpid()
         self._main_thread = threading.get_ident()
-        self._files = ThreadFiles(threading.get_native_id())
+        self._thread = thread_source(threading.get_native_id())
         self._is_writing = _thread.allocate_lock()
         self._has_ended = False
 
@@ -70,10 +70,10 @@ class RankWatch:
             frames = frames_of(self._main_thread)
             if not frames:
                 return
-            state, now = self._files.state(), time.monotonic()
+            state, now = self._thread.state(), time.monotonic()
             self._meter.has_gpu = _uses_cuda()
             seen = activity(frames, sleeps=state == "sleeping", has_gpu=self._meter.has_gpu)
-            self._meter.add(frames, state, now - last, self._files.scheduled())
+            self._meter.add(frames, state, now - last, self._thread.scheduled())
             del frames  # they keep the script's values
             if seen != "compute":
                 spent[seen] += now - last

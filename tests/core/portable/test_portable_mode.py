@@ -74,8 +74,18 @@ def test_launched_jobs_and_a_warm_template() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_launcher() -> None:
-    # Without `/proc` no one sees from outside that a rank waits.
-    run_without_linux(str(LAUNCHER), "-m", "not long", "-k", "not stalled")
+    run_without_linux(str(LAUNCHER), "-m", "not long")
+
+
+@pytest.mark.processes
+def test_a_launched_job_names_stopped_and_missing_ranks_and_stalls() -> None:
+    run_without_linux(
+        str(LAUNCHER / "test_launcher_jobs.py"),
+        "-m",
+        "processes",
+        "-k",
+        "stalled or stopped_rank or missing_collective",
+    )
 
 
 def test_peer_without_credentials_is_found_by_the_file_beside_the_socket(tmp_path: Path) -> None:

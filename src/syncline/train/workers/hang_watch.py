@@ -20,7 +20,7 @@ from itertools import dropwhile
 from types import FrameType
 
 from syncline.diagnosis.observation import WINDOW_S
-from syncline.diagnosis.thread_states import ThreadFiles, ThreadMeter, frames_of
+from syncline.diagnosis.thread_states import ThreadMeter, ThreadSource, frames_of, thread_source
 from syncline.train.workers.messages import Stalled
 from syncline.train.workers.worker_session import WorkerSession
 
@@ -148,17 +148,17 @@ class HangWatch:
         last = time.monotonic()
         next_report = last + FIRST_REPORT_S
         window = int(time.time() // WINDOW_S)
-        files = ThreadFiles(thread.native_id or 0)
+        source = thread_source(thread.native_id or 0)
         self.meter.collections.start()
         while True:
             left_s = (window + 1) * WINDOW_S - time.time()
             thread.join(min(SAMPLE_INTERVAL_S, max(0.001, left_s)))
             if not thread.is_alive():  # its CPU clock does not exist any more
                 self.meter.collections.stop()
-                files.close()
+                source.close()
                 return
             now = time.monotonic()
-            sample = self._look(thread.ident, files, now - last, now)
+            sample = self._look(thread.ident, source, now - last, now)
             message = self._detector.update(sample, now)
             if message is not None:
                 self._on_stall(message)
@@ -170,7 +170,7 @@ class HangWatch:
                 self._on_window(window)
             last = now
 
-    def _look(self, thread: int, files: ThreadFiles, seconds: float, now: float) -> ThreadSample:
+    def _look(self, thread: int, source: ThreadSource, seconds: float, now: float) -> ThreadSample:
         """Return a sample, and add it to the meter.
 
         The frames of the thread are released immediately: they keep the values of functions that
@@ -178,7 +178,7 @@ class HangWatch:
         """
         frames = frames_of(thread)
         in_barrier = is_in_barrier(frames)
-        self.meter.add(frames, files.state(), seconds, files.scheduled(), in_barrier=in_barrier)
+        self.meter.add(frames, source.state(), seconds, source.scheduled(), in_barrier=in_barrier)
         in_collective = in_barrier or is_in_collective(frames)
         return ThreadSample(_cpu_s(thread, now), in_collective, in_barrier)
 
