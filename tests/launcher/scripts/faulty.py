@@ -1,6 +1,6 @@
-"""A plain DDP training, rank 1 with a fault after some seconds: `faulty.py CAUSE FOLDER`.
+"""A plain DDP training, one rank with a fault after some seconds: `faulty.py CAUSE FOLDER [RANK]`.
 
-It ends if the file `stop` is in the folder.
+The rank is 1 by default. The training ends if the file `stop` is in the folder.
 """
 
 import os
@@ -45,7 +45,8 @@ fault = None if sys.argv[1] == "clean" else TrainingFault(sys.argv[1])
 stop = Path(sys.argv[2], "stop")
 dist.init_process_group("gloo")
 rank = dist.get_rank()
-injector = FaultInjector(FaultPlan(fault=fault, rank=1, first_step=150), rank)
+faulty = int(sys.argv[3]) if len(sys.argv) > 3 else 1
+injector = FaultInjector(FaultPlan(fault=fault, rank=faulty, first_step=150), rank)
 model = nn.parallel.DistributedDataParallel(nn.Linear(64, 64))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 batches = iter(DataLoader(Batches(injector.load), batch_size=None))
@@ -57,7 +58,7 @@ try:
         step += 1
         injector.begin_step(step)
         time.sleep(0.02)
-        batch = next(batches)
+        batch = next(batches) + injector.poison
         injector.compute()
         loss = model(batch).square().mean()
         optimizer.zero_grad()
