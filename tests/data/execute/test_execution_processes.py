@@ -19,9 +19,10 @@ from syncline.data.columnar.kernels import partition
 from syncline.data.context import DataContext
 from syncline.data.execute.physical_plan import Chain, ExchangeRows, Stage, Workers
 from syncline.data.execute.steps.heads import concatenate
+from syncline.data.plan.compute import Resources
 from syncline.exceptions import UserCodeException, WorkerCrashedError
 from syncline.testing.waiting import eventually
-from tests.data.execute.handmade import batch_step, execute, held, ids, mapped, numbers
+from tests.data.execute.handmade import actors, batch_step, execute, held, ids, mapped, numbers
 
 pytestmark = pytest.mark.processes
 
@@ -58,6 +59,26 @@ def test_functions_run_in_other_processes_and_blocks_come_in_order():
     whole = pa.concat_tables(tables)
     assert whole["id"].to_pylist() == list(range(200))
     assert os.getpid() not in set(whole["pid"].to_pylist())
+
+
+def test_torch_uses_as_many_threads_in_a_worker_as_the_function_has_cpus():
+    import torch
+
+    def threads(batch):
+        return {"id": batch["id"] * 0 + torch.get_num_threads()}
+
+    def chosen(batch):
+        if torch.get_num_threads() == 3:
+            torch.set_num_threads(2)
+        return threads(batch)
+
+    def found(function, executor):
+        return {*ids(execute(numbers(20, 4), mapped(function, executor=executor)))}
+
+    assert found(threads, Workers()) == {1}
+    assert found(threads, Workers(resources=Resources(num_cpus=3))) == {3}
+    assert found(threads, Workers(resources=Resources(num_cpus=0.5))) == {1}
+    assert found(chosen, actors(num_cpus=3)) == {2}
 
 
 def test_blocks_of_workers_stay_in_the_object_store_until_they_are_wanted():

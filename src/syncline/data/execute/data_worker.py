@@ -1,8 +1,9 @@
 """`DataWorker`: the actor that runs tasks of user functions one after the other, block by block.
 
-Covered: keeping task code open between tasks, and the watchdog for functions with a time limit. A
-function cannot be interrupted from outside. A watched task therefore runs on a second thread; on a
-timeout the call returns the stack of that thread, and the executor kills the process.
+Covered: keeping task code open between tasks, the number of threads that libraries use, and the
+watchdog for functions with a time limit. A function cannot be interrupted from outside. A watched
+task therefore runs on a second thread; on a timeout the call returns the stack of that thread, and
+the executor kills the process.
 """
 
 from __future__ import annotations
@@ -17,17 +18,20 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
+from syncline.core import thread_limits
 from syncline.core.termination import ignore_first_sigterm
 from syncline.core.tracebacks import is_engine_file
 from syncline.data.columnar import block as blocks
 from syncline.data.execute.steps.user_functions import UserFunctionError, UserStep
 from syncline.data.execute.task_run import (
     ChainCode,
+    ExchangeCode,
     InputLayout,
     TaskCode,
     TaskReport,
     TaskRequest,
     TaskRun,
+    loaded_torch,
     random_seed_of,
     seed_generators,
     slice_inputs,
@@ -60,11 +64,13 @@ class DataWorker:
         self._codes: dict[TaskCodeKey, TaskCode] = {}
         self._running: TaskRun | None = None
         self._watched_thread: ThreadPoolExecutor | None = None
+        self._threads: int | None = None
         ignore_first_sigterm()
 
     def open(self, key: PlainTuple, code: TaskCode) -> BaseException | None:
         """Open task code, which constructs the user's objects. Return their error, or None."""
         try:
+            self._limit_threads(code)
             _seed(random_seed_of(code))
             code.open()
         except (Exception, SystemExit) as error:
@@ -125,10 +131,28 @@ class DataWorker:
             if error is not None:
                 return TaskReport(error=error), None
         opened, asked = self._codes[TaskCodeKey(*key)], TaskRequest(*request)
+        self._limit_threads(opened)
         _seed(random_seed_of(opened, asked.number))
         inputs = slice_inputs(tables, layout)
         self._running = TaskRun(opened, asked, inputs, cpu_clock=time.process_time)
         return self._next_block()
+
+    def _limit_threads(self, code: TaskCode) -> None:
+        """Let libraries use the threads of the code, unless the program sets OMP_NUM_THREADS.
+
+        With a thread per core in each of the workers, torch's threads would wait for each other
+        most of the time. A value that the user's function sets stays until other code needs
+        another number.
+        """
+        if isinstance(code, ExchangeCode) or code.threads == self._threads:
+            return
+        self._threads = code.threads
+        thread_limits.limit(code.threads)
+        torch = loaded_torch()  # it no longer reads the variable
+        if torch is not None:
+            wanted = thread_limits.of_program() or str(code.threads)
+            if wanted.isdigit():
+                torch.set_num_threads(max(1, int(wanted)))
 
     def _next_block(self) -> tuple[TaskReport, pa.Table | None]:
         running = self._running

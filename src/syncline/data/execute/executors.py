@@ -14,7 +14,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TypeAlias
 
-from syncline.core import api
+from syncline.core import api, thread_limits
 from syncline.core.refs import ObjectRef
 from syncline.data.columnar import block as blocks
 from syncline.data.execute.block_store import BlockValue, StoredBlock, TableRef
@@ -26,6 +26,7 @@ from syncline.data.execute.physical_plan import (
     ExecutorKind,
     PhysicalPlan,
     Prepared,
+    Threads,
     Workers,
 )
 from syncline.data.execute.task_attempts import ActiveTask, ExecutorListener, Post
@@ -379,6 +380,7 @@ class Executors:
                 seed=seed,
                 epoch=epoch,
                 distance=len(plan.stages) - key.stage,
+                threads=_threads_of(stage.executor),
             )
         grouping = stage.grouping
         assert isinstance(grouping, ExchangeRows)
@@ -398,6 +400,11 @@ class Executors:
             except TypeError as error:  # a value used by a user function cannot be pickled
                 raise TypeError(f"{code.name} {str(error).removeprefix('value ')}") from None
         return reference
+
+
+def _threads_of(kind: ExecutorKind) -> int:
+    """Return the number of threads of libraries for `num_cpus`, which is 1 if it is not given."""
+    return 1 if isinstance(kind, Threads) else thread_limits.threads_for(kind.resources.num_cpus)
 
 
 AnyExecutor: TypeAlias = ThreadExecutor | WorkerExecutor | ActorExecutor

@@ -107,6 +107,8 @@ class ChainCode:
     """Number of stages after this one. Part of the random seed: it does not change when a cache
     before the stage is filled.
     """
+    threads: int = 1
+    """Threads that libraries may use in a worker process, see `DataWorker`."""
 
     def open(self) -> None:
         """Open the steps of the chain."""
@@ -286,7 +288,7 @@ def seed_generators(*numbers: int) -> None:
     number = derive(*numbers)
     random.seed(number)
     np.random.seed(number % 2**32)
-    torch = _torch()
+    torch = loaded_torch()
     if torch is not None:
         # `torch.manual_seed` would also record a stack for CUDA, which takes 0.1 ms.
         torch.default_generator.manual_seed(number)
@@ -320,7 +322,7 @@ class RandomStateScope(AbstractContextManager[None]):
         random_states.restore(self._outer)
 
 
-def _torch() -> Any:
+def loaded_torch() -> Any:
     """Return torch if this process has loaded it completely."""
     torch = sys.modules.get("torch")
     return torch if hasattr(torch, "default_generator") else None  # another thread may be importing
