@@ -102,6 +102,11 @@ ROWS: tuple[Row, ...] = (
             Contender(name=OURS, module="data.photos", argument="syncline"),
             Contender(name=_SPDL, module="data.photos", argument="spdl"),
             Contender(name="DataLoader with PIL", module="data.photos", argument="loader"),
+            Contender(
+                name="DataLoader with the same function",
+                module="data.photos",
+                argument="loader-same",
+            ),
         ),
         metrics=(
             _rows_per_s("photos decoded, resized, cropped and normalized", _SPDL),

@@ -1,15 +1,15 @@
 """Photos of 500 x 375 pixels, decoded, resized, cropped at random and normalized into float batches
-`(64, 3, 224, 224)`; with syncline, SPDL, and torch's DataLoader with PIL. Two threads or processes
-each.
+`(64, 3, 224, 224)`; with syncline, SPDL, and torch's DataLoader. Two threads or processes each.
 
-The shorter side is resized to 256 pixels. syncline's function decodes with simplejpeg and resizes
-only the crop with PIL; SPDL decodes, resizes and crops with FFmpeg, whose libraries it needs
+The shorter side is resized to 256 pixels. The function of syncline decodes with simplejpeg and
+resizes only the crop, with torch; the DataLoader uses it as well (`loader-same`), or PIL for all
+steps (`loader`). SPDL decodes, resizes and crops with FFmpeg, whose libraries it needs
 (`apt-get install libavfilter8 libavdevice59` on Debian 12).
 """
 
 import io
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,41 +25,46 @@ from bench.programs.data import pipelines
 BATCH_ROWS = 64
 THREADS = 2
 SIDE, CROP = 256, 224
-MEAN = torch.tensor([123.7, 116.3, 103.5]).view(3, 1, 1)
-STD = torch.tensor([58.4, 57.1, 57.4]).view(3, 1, 1)
+# One value for each byte of a line of pixels.
+MEAN = np.tile(np.array([123.7, 116.3, 103.5], np.float32), CROP)
+STD = np.tile(np.array([58.4, 57.1, 57.4], np.float32), CROP)
 
 
-def photo(jpeg: bytes) -> np.ndarray:
+def photo(jpeg: bytes) -> torch.Tensor:
     """Decode a JPEG, resize its shorter side, and crop at random: uint8 `(224, 224, 3)`."""
-    pixels = simplejpeg.decode_jpeg(jpeg)
+    pixels = torch.from_numpy(simplejpeg.decode_jpeg(jpeg))
     height, width = pixels.shape[:2]
-    side = CROP * min(height, width) / SIDE  # of the crop before it is resized
-    left, top = random.uniform(0, width - side), random.uniform(0, height - side)
-    crop = Image.fromarray(pixels).resize(
-        (CROP, CROP), Image.Resampling.BILINEAR, box=(left, top, left + side, top + side)
+    side = CROP * min(height, width) // SIDE  # of the crop before it is resized
+    top, left = random.randint(0, height - side), random.randint(0, width - side)
+    crop = pixels[top : top + side, left : left + side].permute(2, 0, 1)
+    resized = torch.nn.functional.interpolate(
+        crop[None], (CROP, CROP), mode="bilinear", antialias=True
     )
-    return np.asarray(crop)
+    return resized[0].permute(1, 2, 0)
 
 
 def transform(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Decode the column `image` of a batch."""
     images = np.empty((len(batch["image"]), CROP, CROP, 3), np.uint8)
-    for index, jpeg in enumerate(batch["image"]):
-        images[index] = photo(jpeg)
+    for image, jpeg in zip(torch.from_numpy(images), batch["image"], strict=True):
+        image.copy_(photo(jpeg))
     return {"image": images, "label": batch["label"]}
 
 
-def normalized(images: torch.Tensor) -> torch.Tensor:
-    """Return uint8 `(n, h, w, 3)` as normalized float32 `(n, 3, h, w)`."""
-    return images.permute(0, 3, 1, 2).float().sub_(MEAN).div_(STD)
+def normalized(images: np.ndarray) -> torch.Tensor:
+    """Return uint8 `(n, 224, 224, 3)` as normalized float32 `(n, 3, 224, 224)`."""
+    floats = np.empty(images.shape, np.float32)
+    lines = zip(floats.reshape(-1, CROP, 3 * CROP), images.reshape(-1, CROP, 3 * CROP), strict=True)
+    for target, pixels in lines:  # one photo at a time fits into the cache
+        target[:] = pixels
+        target -= MEAN
+        target /= STD
+    return torch.from_numpy(floats).permute(0, 3, 1, 2)
 
 
 def collate(batch: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
     """Return a numpy batch as tensors."""
-    return {
-        "image": normalized(torch.from_numpy(batch["image"])),
-        "label": torch.from_numpy(batch["label"]),
-    }
+    return {"image": normalized(batch["image"]), "label": torch.from_numpy(batch["label"])}
 
 
 def stored_jpegs() -> list[bytes]:
@@ -77,7 +82,7 @@ def syncline_batches(dataset: Any) -> Iterable[dict[str, torch.Tensor]]:
     return batches
 
 
-def spdl_decode(jpegs: Sequence[bytes]) -> torch.Tensor:
+def spdl_decode(jpegs: Sequence[bytes]) -> np.ndarray:
     """Decode a batch with SPDL: uint8 `(n, 224, 224, 3)`."""
     import spdl.io
 
@@ -93,7 +98,7 @@ def spdl_decode(jpegs: Sequence[bytes]) -> torch.Tensor:
                 "format=pix_fmts=rgb24",
             )
         )
-    images: torch.Tensor = spdl.io.to_torch(spdl.io.convert_frames(frames))
+    images: np.ndarray = spdl.io.to_numpy(spdl.io.convert_frames(frames))
     return images
 
 
@@ -117,25 +122,29 @@ def spdl_batches(
             yield {"image": normalized(images)}
 
 
-class Photos(Dataset[torch.Tensor]):
-    """Photos decoded by PIL on access."""
+def pillow_photo(jpeg: bytes) -> torch.Tensor:
+    """Return the same as `photo` with PIL."""
+    image = Image.open(io.BytesIO(jpeg)).convert("RGB")
+    scale = SIDE / min(image.size)
+    image = image.resize(
+        (round(image.width * scale), round(image.height * scale)), Image.Resampling.BILINEAR
+    )
+    left, top = random.randint(0, image.width - CROP), random.randint(0, image.height - CROP)
+    return torch.from_numpy(np.array(image.crop((left, top, left + CROP, top + CROP))))
 
-    def __init__(self) -> None:
+
+class Photos(Dataset[torch.Tensor]):
+    """Photos decoded and normalized on access: float32 `(3, 224, 224)`."""
+
+    def __init__(self, decode: Callable[[bytes], torch.Tensor]) -> None:
         self.jpegs = stored_jpegs()
+        self.decode = decode
 
     def __len__(self) -> int:
         return len(self.jpegs)
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        image = Image.open(io.BytesIO(self.jpegs[index])).convert("RGB")
-        scale = SIDE / min(image.size)
-        image = image.resize(
-            (round(image.width * scale), round(image.height * scale)), Image.Resampling.BILINEAR
-        )
-        left, top = random.randint(0, image.width - CROP), random.randint(0, image.height - CROP)
-        image = image.crop((left, top, left + CROP, top + CROP))
-        pixels = torch.from_numpy(np.asarray(image).copy())
-        return pixels.permute(2, 0, 1).float().sub_(MEAN).div_(STD)
+        return normalized(self.decode(self.jpegs[index]).numpy()[None])[0]
 
 
 def stacked(images: list[torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -156,18 +165,28 @@ def measure_spdl() -> common.Values:
     return pipelines.two_epochs(lambda: spdl_batches(jpegs), "image")
 
 
-def measure_loader() -> common.Values:
-    loader = DataLoader(
-        Photos(),
+def loader_of(decode: Callable[[bytes], torch.Tensor]) -> Iterable[dict[str, torch.Tensor]]:
+    """Return a DataLoader with two workers."""
+    return DataLoader(
+        Photos(decode),
         batch_size=BATCH_ROWS,
         num_workers=THREADS,
         persistent_workers=True,
         collate_fn=stacked,
     )
+
+
+def measure_loader(decode: Callable[[bytes], torch.Tensor]) -> common.Values:
+    loader = loader_of(decode)
     return pipelines.two_epochs(lambda: loader, "image")
 
 
 if __name__ == "__main__":
     options = common.arguments()
-    measures = {"syncline": measure_syncline, "spdl": measure_spdl, "loader": measure_loader}
+    measures = {
+        "syncline": measure_syncline,
+        "spdl": measure_spdl,
+        "loader": lambda: measure_loader(pillow_photo),
+        "loader-same": lambda: measure_loader(photo),
+    }
     common.write(options.out, measures[options.library]())

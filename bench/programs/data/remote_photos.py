@@ -87,12 +87,12 @@ def measure_spdl(endpoint: str) -> common.Values:
 
 def decode_item(item: dict[str, Any]) -> torch.Tensor:
     """Decode a photo of a LitData dataset."""
-    return torch.from_numpy(photos.photo(item["image"]).copy())
+    return photos.photo(item["image"])
 
 
 def collate_images(images: list[torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return normalized images of a list of pixels."""
-    return {"image": photos.normalized(torch.stack(images))}
+    return {"image": photos.normalized(torch.stack(images).numpy())}
 
 
 def as_item(jpeg: bytes) -> dict[str, bytes]:
