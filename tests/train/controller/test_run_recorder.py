@@ -25,6 +25,7 @@ from syncline.train.controller.run_recorder import RunRecorder, StepCount
 from syncline.train.errors import ControllerError, WorkerGroupError
 from syncline.train.result import Result
 from syncline.train.run_config import RunConfig
+from syncline.train.snapshots.slot import SnapshotId
 from syncline.train.storage.context import ArrowFiles, StorageContext, StorageFullError
 from syncline.train.workers.messages import CheckpointPart, Reported, StepTimes, UsageReported
 from syncline.train.workers.spec import RunSpec
@@ -534,3 +535,18 @@ def test_stalls_and_ends_are_alerts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         recorder.event(event)
     recorder.close("errored", "KeyError: 'label'")
     assert sent == [("stalled", None), ("errored", "KeyError: 'label'")]
+
+
+def test_the_nodes_and_the_refused_snapshots_of_an_earlier_program_are_known(
+    tmp_path: Path,
+) -> None:
+    first = RunRecorder(spec(tmp_path))
+    assert (first.earlier_nodes, first.refused_snapshot) == (frozenset(), None)
+    for number, node in enumerate(("m", "n"), start=1):
+        workers = [{**vars(WORKER), "node_id": node}]
+        first.begin_attempt(number, 0, workers=workers, snapshot=None)
+    for last in (SnapshotId(attempt=8, step=1), SnapshotId(attempt=7, step=9)):
+        first.refuse_snapshots(last)
+    second = RunRecorder(spec(tmp_path))
+    assert second.earlier_nodes == {"m", "n"}
+    assert second.refused_snapshot == SnapshotId(attempt=8, step=1)

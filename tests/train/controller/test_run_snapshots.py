@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 
+from syncline.core import api
+from syncline.train.controller import run_snapshots
 from syncline.train.controller.run_snapshots import RunSnapshots
 from syncline.train.snapshots import directory as directories
+from syncline.train.snapshots import node_files
 from syncline.train.snapshots.config import SnapshotConfig, SnapshotSpec
 from syncline.train.snapshots.rank_snapshots import RankSnapshots
-from syncline.train.snapshots.slot import SnapshotSlot
+from syncline.train.snapshots.slot import SnapshotId, SnapshotSlot
 
 NODES = ["here", "there", "here", "there"]
 """Node of each rank."""
@@ -47,13 +50,24 @@ class Group:
         return results
 
 
-def run(snapshot: SnapshotConfig | None = None) -> RunSnapshots:
+def run(
+    snapshot: SnapshotConfig | None = None,
+    earlier_nodes: Sequence[str] = (),
+    refused: SnapshotId | None = None,
+) -> RunSnapshots:
     spec: Any = SimpleNamespace(
         train_function=run,
         run_config=SimpleNamespace(snapshot=snapshot),
         data_config=SimpleNamespace(resume=True),
     )
-    return RunSnapshots(spec, run_path="/runs/a", started=1.0, node_id="here")
+    return RunSnapshots(
+        spec,
+        run_path="/runs/a",
+        started=1.0,
+        node_id="here",
+        earlier_nodes=earlier_nodes,
+        refused=refused,
+    )
 
 
 def take(spec: SnapshotSpec, rank: int, *, steps: int) -> None:
@@ -109,3 +123,56 @@ def test_snapshots_of_the_other_kind_are_refused(caplog: pytest.LogCaptureFixtur
     assert run().choose(group, -1).resume_step == 2, "both are taken by calls"
     assert run(SnapshotConfig()).choose(group, -1).resume_step is None
     assert "with automatic snapshots off, and this run has automatic snapshots on" in caplog.text
+
+
+def test_ranks_on_other_nodes_find_the_snapshots_of_an_earlier_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    group: Any = Group()
+    spec = run().choose(group, -1)
+    for rank in range(len(NODES)):
+        take(spec, rank, steps=2)
+    before = directories.list_snapshots(Path(spec.directory))
+    directories.remove(Path(spec.directory))
+    asked: list[str] = []
+
+    def run_on_node(node: str, function: object, *arguments: object) -> Any:
+        asked.append(node)
+        return node
+
+    monkeypatch.setattr(node_files, "run_on_node", run_on_node)
+    monkeypatch.setattr(api, "wait", lambda refs, num_returns, timeout: (refs, []))
+    monkeypatch.setattr(api, "get", lambda ref: before)
+    monkeypatch.setattr(run_snapshots, "living_nodes", lambda: {"before", *NODES})
+    made = run(earlier_nodes=("before", "dead"))
+    assert made.choose(group, -1).resume_step == 2
+    assert asked == ["before"]
+
+
+def test_snapshots_and_copies_that_were_refused_are_not_used_again() -> None:
+    group: Any = Group()
+    made = run()
+    spec = made.choose(group, -1)
+    for rank in range(len(NODES)):
+        take(spec, rank, steps=2)
+        own, _ = directories.slots_of(Path(spec.directory), rank)
+        header = own.header()
+        assert header is not None
+        own.path.rename(
+            own.path.with_name(directories.copy_name(rank, header.attempt, header.step))
+        )
+    second = made.choose(group, -1)
+    assert second.resume_step == 2
+    refused: list[SnapshotId] = []
+    RankSnapshots(
+        second, rank=1, world_size=4, local_world_size=2, agree=int, on_refused=refused.append
+    ).refuse()
+    assert refused == [SnapshotId(attempt=second.attempt, step=2)]
+    assert run().choose(group, -1).resume_step == 1, "from the copies"
+    made.refuse(refused[0])
+    later = run(refused=refused[0]).choose(group, -1)
+    for each in (later, made.choose(group, -1)):
+        assert each.resume_step is None
+    for rank in range(len(NODES)):
+        take(later, rank, steps=1)
+    assert made.choose(group, -1).resume_step == 1, "a snapshot of a later attempt"

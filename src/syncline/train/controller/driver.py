@@ -51,6 +51,7 @@ from syncline.train.workers.messages import (
     Consumed,
     CopyReady,
     Failed,
+    SnapshotsRefused,
     StreamItem,
     UsageReported,
     WorkerMessage,
@@ -278,6 +279,9 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
             elif isinstance(message, RankObserved):
                 if attempt == self._attempt:
                     self._diagnosis.observed(rank, message)
+            elif isinstance(message, SnapshotsRefused):
+                self._starter.snapshots.refuse(message.last)
+                self._recorder.refuse_snapshots(message.last)
             elif isinstance(message, CopyReady):
                 if attempt == self._attempt:
                     self._copy_snapshots(rank, message)

@@ -53,6 +53,8 @@ class GroupStarter:
             spec,
             run_path=recorder.storage.experiment_fs_path,
             started=recorder.started,
+            earlier_nodes=recorder.earlier_nodes,
+            refused=recorder.refused_snapshot,
             node_id=node_id,
         )
         """Memory snapshots of the run."""

@@ -36,6 +36,7 @@ from syncline.train.controller.checkpoint_manager import CheckpointManager, Regi
 from syncline.train.controller.fencing import FencingToken
 from syncline.train.errors import ControllerError, WorkerGroupError, worker_failure_message
 from syncline.train.metric_values import Metrics
+from syncline.train.snapshots.slot import SnapshotId
 from syncline.train.storage.context import (
     FULL_DISK,
     MINIMUM_FREE_BYTES,
@@ -51,6 +52,8 @@ logger = logging.getLogger("syncline")
 
 RECORDED_FAILURES = 16
 """Number of ranks whose failure is recorded."""
+SNAPSHOTS_REFUSED = "snapshots_refused"
+"""Event: the memory snapshots up to that of "attempt" and "step" are not used any more."""
 LONGEST_TRACEBACK = 20_000
 """Characters kept of each traceback."""
 
@@ -144,9 +147,24 @@ class RunRecorder:
         self.next_index = max(indices, default=-1) + 1
         """Number of the run's next report."""
         earlier = list(record.events())
-        self.steps = StepCount(
-            (event for event in earlier if event["event"] == "attempt"), self.next_index
+        attempts = [event for event in earlier if event["event"] == "attempt"]
+        self.steps = StepCount(attempts, self.next_index)
+        self.earlier_nodes: frozenset[str] = frozenset(
+            str(worker["node_id"])
+            for attempt in attempts
+            for worker in attempt.get("workers", ())
+            if "node_id" in worker
         )
+        """Nodes that had workers before this call of `fit()`."""
+        self.refused_snapshot: SnapshotId | None = max(
+            (
+                SnapshotId(attempt=event["attempt"], step=event["step"])
+                for event in earlier
+                if event["event"] == SNAPSHOTS_REFUSED
+            ),
+            default=None,
+        )
+        """Last memory snapshot from which the program could not continue, until then."""
         self.started: float = next(
             (event["run_started"] for event in earlier if "run_started" in event), time.time()
         )
@@ -241,6 +259,10 @@ class RunRecorder:
             )
         except OSError as error:
             raise self._explained(error) from None
+
+    def refuse_snapshots(self, last: SnapshotId) -> None:
+        """Record that the memory snapshots up to `last` are not used any more."""
+        self.event(SNAPSHOTS_REFUSED, attempt=last.attempt, step=last.step)
 
     def log_path(self, name: str) -> str:
         """Return a local path for a worker's log, which becomes part of the run directory."""

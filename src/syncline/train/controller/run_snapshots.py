@@ -19,6 +19,7 @@ from syncline.train.snapshots import node_files
 from syncline.train.snapshots.choice import Choice, FoundSnapshot, choose, copy_nodes, sources
 from syncline.train.snapshots.code_version import code_version
 from syncline.train.snapshots.config import SnapshotSpec
+from syncline.train.snapshots.slot import SnapshotId
 from syncline.train.workers.group import TrainingGroup
 from syncline.train.workers.reservation import living_nodes
 from syncline.train.workers.spec import RunSpec, SerializedValue
@@ -37,15 +38,27 @@ class RunSnapshots:
         run_path: Path or URI of the run directory.
         started: Time when the run first started, in seconds since the epoch.
         node_id: Node of this process.
+        earlier_nodes: Nodes on which ranks of the run were before this call of `fit()`.
+        refused: Last snapshot from which the program could not continue; None for none.
     """
 
-    def __init__(self, spec: RunSpec, *, run_path: str, started: float, node_id: str) -> None:
+    def __init__(
+        self,
+        spec: RunSpec,
+        *,
+        run_path: str,
+        started: float,
+        node_id: str,
+        earlier_nodes: Iterable[str] = (),
+        refused: SnapshotId | None = None,
+    ) -> None:
         self._spec = spec
         self._directory = directories.directory_of(run_path, started)
         self._node_id = node_id
         self._versions = _versions(spec)
         self._remote_nodes: dict[str, int] = {}  # other node of the group -> one of its ranks
-        self._known_nodes: set[str] = set()  # of all attempts
+        self._known_nodes = set(earlier_nodes)  # of all attempts
+        self._refused = refused
         self.chosen = Choice()
         """Snapshot that the current attempt starts from."""
         directories.sweep()
@@ -59,7 +72,7 @@ class RunSnapshots:
         """
         found = self._found(group)
         choice = self._chosen(found, len(group), latest_report)
-        if choice.is_incomplete:  # the ranks may have been on other nodes in an earlier program
+        if choice.is_incomplete:  # nodes that have restarted since have other ids
             found |= self._found_by_tasks(living_nodes() - found.keys())
             choice = self._chosen(found, len(group), latest_report)
         if self._directory.exists() or choice.step is not None:
@@ -82,6 +95,12 @@ class RunSnapshots:
         if spec.copy_every_s is None:
             return spec
         return replace(spec, copy_nodes=copy_nodes(group.workers))
+
+    def refuse(self, last: SnapshotId) -> None:
+        """Use no snapshots up to `last` any more: the program cannot continue from them. Copies of
+        them may remain on any node.
+        """
+        self._refused = last if self._refused is None else max(last, self._refused)
 
     def remove(self, group: TrainingGroup) -> None:
         """Delete the snapshots on all nodes, as the training functions have returned."""
@@ -112,8 +131,14 @@ class RunSnapshots:
     def _chosen(
         self, found: Mapping[str, list[FoundSnapshot]], world_size: int, latest_report: int
     ) -> Choice:
+        usable = {
+            node: [
+                each for each in of_node if self._refused is None or each.header.id > self._refused
+            ]
+            for node, of_node in found.items()
+        }
         return choose(
-            found, world_size=world_size, versions=self._versions, after_report=latest_report
+            usable, world_size=world_size, versions=self._versions, after_report=latest_report
         )
 
     def _found(self, group: TrainingGroup) -> dict[str, list[FoundSnapshot]]:

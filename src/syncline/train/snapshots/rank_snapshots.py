@@ -23,7 +23,7 @@ from syncline.train.snapshots import directory as directories
 from syncline.train.snapshots.capture import Capture, SavedState, StatefulObject, capture
 from syncline.train.snapshots.config import SnapshotSource, SnapshotSpec
 from syncline.train.snapshots.copier import SnapshotCopier
-from syncline.train.snapshots.slot import SnapshotHeader, SnapshotSlot, snapshot_nbytes
+from syncline.train.snapshots.slot import SnapshotHeader, SnapshotId, SnapshotSlot, snapshot_nbytes
 
 logger = logging.getLogger("syncline")
 
@@ -57,6 +57,7 @@ class RankSnapshots:
         local_world_size: Number of ranks on this node, which share its memory.
         agree: Waits until every rank calls it; returns the value of rank 0.
         copier: Copies snapshots to another node; None for no copies.
+        on_refused: Called with the last snapshot that must not be used any more, on any node.
         clock: Monotonic clock in seconds.
     """
 
@@ -69,6 +70,7 @@ class RankSnapshots:
         local_world_size: int,
         agree: Callable[[int], int],
         copier: SnapshotCopier | None = None,
+        on_refused: Callable[[SnapshotId], None] = lambda last: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.spec = spec
@@ -83,6 +85,7 @@ class RankSnapshots:
         self._local_world_size = local_world_size
         self._agree = agree
         self._copier = copier
+        self._on_refused = on_refused
         self._clock = clock
         self._step = spec.resume_step or 0
         count = directories.SLOTS + (0 if copier is None else directories.COPIED_SLOTS)
@@ -196,7 +199,10 @@ class RankSnapshots:
         self._automatic = None  # restored, or part of `state`
 
     def refuse(self) -> None:
-        """Delete this rank's snapshots, from which the program cannot continue."""
+        """Delete this rank's snapshots on this node, from which the program cannot continue."""
+        self._on_refused(SnapshotId(attempt=self.spec.attempt, step=self._step))
+        if self._copier is not None:
+            self._copier.stop(limit_s=0.0)
         for slot in self._slots:
             slot.remove()
 

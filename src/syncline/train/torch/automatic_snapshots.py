@@ -256,7 +256,7 @@ class AutomaticSnapshots:
         self._snapshots.refuse()
         raise ValueError(
             f"The memory snapshot of step {self._snapshots.spec.resume_step} was taken {text}. It "
-            "has been deleted: the next attempt, or the next run of this name, starts from the "
+            "is not used any more: the next attempt, or the next run of this name, starts from the "
             "last checkpoint."
         )
 

@@ -15,6 +15,7 @@ from syncline.train.checkpoint import Checkpoint, ReportedCheckpoint
 from syncline.train.config import ValidationTaskConfig
 from syncline.train.errors import PreemptionInfo
 from syncline.train.metric_values import Metrics
+from syncline.train.snapshots.slot import SnapshotId
 
 UPLOAD_GRACE_S = 10.0
 """Seconds that a failed attempt waits for uploads of reported checkpoints."""
@@ -177,6 +178,14 @@ class CopyReady:
     """Step of its newest snapshot."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class SnapshotsRefused:
+    """The program cannot continue from memory snapshots, such as those of another model."""
+
+    last: SnapshotId
+    """The last of them."""
+
+
 StateMessage = (
     Reported
     | Uploaded
@@ -189,7 +198,9 @@ StateMessage = (
     | Terminating
 )
 """Messages that the state machine handles."""
-WorkerMessage = StateMessage | UsageReported | RankObserved | BadInputs | CopyReady
+WorkerMessage = (
+    StateMessage | UsageReported | RankObserved | BadInputs | CopyReady | SnapshotsRefused
+)
 
 MetricsReported = tuple[int, Metrics, float, bytes | None]
 """Wire form of a `Reported` without a checkpoint: (index, metrics, time, states). Training may send

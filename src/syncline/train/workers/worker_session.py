@@ -50,6 +50,7 @@ from syncline.train.workers.messages import (
     CopySnapshot,
     PreemptionNoticed,
     Reported,
+    SnapshotsRefused,
     StepTimes,
     Terminating,
     Uploaded,
@@ -429,7 +430,9 @@ class WorkerSession(TrainSession):
 
 
 def _snapshots(
-    spec: WorkerSpec, agree: Callable[[int], int], put: Callable[[CopyReady], None]
+    spec: WorkerSpec,
+    agree: Callable[[int], int],
+    put: Callable[[CopyReady | SnapshotsRefused], None],
 ) -> RankSnapshots | None:
     """Return the memory snapshots of a rank, ready for its attempt."""
     if spec.snapshots is None:
@@ -445,6 +448,7 @@ def _snapshots(
         local_world_size=spec.worker.local_world_size,
         agree=agree,
         copier=None if rank not in chosen.copy_nodes else _copier(chosen, rank, put),
+        on_refused=lambda last: put(SnapshotsRefused(last=last)),
     )
     snapshots.begin(lambda source, path: node_files.fetch(source, here, path))
     return snapshots
