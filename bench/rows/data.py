@@ -17,6 +17,8 @@ _DAFT = "Daft"
 _DAFT_DECODES = "Daft, decode only"
 _SPDL = "SPDL"
 _DAFT_SETTINGS = {"DAFT_RUNNER": "native", "DAFT_PROGRESS_BAR": "0", "DO_NOT_TRACK": "1"}
+# Threads of torch wait for each other if other programs keep the cores busy.
+_ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 
 def _peak(budget_factor: float | None = None) -> Metric:
@@ -203,7 +205,7 @@ ROWS: tuple[Row, ...] = (
         metrics=(
             Metric(
                 key="share",
-                label="throughput with a local shuffle, relative to no shuffle",
+                label="throughput with a local shuffle, relative to no shuffle; batches are read",
                 unit="",
                 better="more",
                 target=Target(limit=0.7),
@@ -214,10 +216,12 @@ ROWS: tuple[Row, ...] = (
                 label="same ratio with the images in memory",
                 unit="",
                 better="more",
+                target=Target(limit=0.9),
             ),
             _peak(),
         ),
         timeout_s=300.0,
+        environment=_ONE_THREAD,
         input="images",
     ),
     Row(

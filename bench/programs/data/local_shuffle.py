@@ -1,12 +1,16 @@
 """Torch batches of decoded images with and without a local shuffle, streamed and from memory; with
 syncline and Ray Data.
 
-Passes with and without shuffle alternate. The buffer holds about 50 batches.
+Each batch becomes the input of a model, floats between 0 and 1 with channels first, in both passes:
+without that, a pass without shuffle would not read the images at all. Passes with and without
+shuffle alternate. The buffer holds about 50 batches.
 """
 
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+
+import torch
 
 from bench.programs import common
 from bench.programs.data import images, pipelines
@@ -15,11 +19,19 @@ BUFFER_ROWS = 6_400
 ROUNDS = 3
 
 
+def model_inputs(batches: Iterable[dict[str, torch.Tensor]]) -> Iterator[dict[str, torch.Tensor]]:
+    """Yield batches whose images are float32 `(rows, 3, 32, 32)`."""
+    for batch in batches:
+        yield {**batch, "image": batch["image"].permute(0, 3, 1, 2).float().div_(255)}
+
+
 def compared(dataset: Any) -> tuple[float, float]:
     """Return rows per second without and with a local shuffle, medians after a warm-up pass."""
 
     def batches(**options: Any) -> Callable[[], Iterable[Any]]:
-        return lambda: dataset.iter_torch_batches(batch_size=pipelines.BATCH_ROWS, **options)
+        return lambda: model_inputs(
+            dataset.iter_torch_batches(batch_size=pipelines.BATCH_ROWS, **options)
+        )
 
     plain, shuffled = (
         batches(),
