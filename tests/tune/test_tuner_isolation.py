@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import random
 import signal
@@ -73,9 +74,60 @@ def test_short_trials_share_processes_and_lose_nothing(tmp_path: Path) -> None:
     assert all(result.metrics["training_iteration"] == 3 for result in results)
     assert all(len(result.metrics_dataframe) == 3 for result in results)
     assert len(pids(results)) < 30
-    for result in results:
+    before = [result.metrics_dataframe for result in results]
+    results.write_files()
+    for result, table in zip(results, before, strict=True):
         names = {name.split(".")[0] for name in os.listdir(result.path)}
         assert names >= {"params", "result", "progress", "events"}
+        lines = Path(result.path, "result.json").read_text().splitlines()
+        assert [json.loads(line)["x"] for line in lines] == list(table["x"])
+
+
+def test_short_trials_write_their_files_at_once_for_callbacks_of_the_program(
+    tmp_path: Path,
+) -> None:
+    seen: list[list[str]] = []
+
+    class Watch(tune.Callback):
+        def on_trial_complete(
+            self, iteration: int, trials: list[Any], trial: Any, **info: object
+        ) -> None:
+            seen.append(os.listdir(trial.local_path))
+
+    fit(lambda config: {"x": config["number"]}, tmp_path, 20, run={"callbacks": [Watch()]})
+    assert len(seen) == 20
+    assert all("params.json" in names for names in seen)
+
+
+def test_a_short_trial_gets_its_directory_when_it_asks_for_it(tmp_path: Path) -> None:
+    def train(config: dict[str, Any]) -> None:
+        directory = tune.get_context().get_trial_dir()
+        assert directory is not None
+        Path(directory, "own.txt").write_text(str(config["number"]))
+        tune.report({"x": config["number"]})
+
+    results = fit(train, tmp_path, 20)
+    assert not results.errors
+    assert [Path(result.path, "own.txt").read_text() for result in results] == [
+        str(number) for number in range(20)
+    ]
+
+
+def test_lines_of_short_trials_begin_with_the_names_of_their_trials(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def train(config: dict[str, Any]) -> None:
+        if config["number"] % 5 == 4:
+            print(f"line of {tune.get_context().get_trial_name()}")
+        tune.report({"x": config["number"]})
+
+    results = fit(train, tmp_path, 40)
+    assert not results.errors
+    lines = [line for line in capfd.readouterr().out.splitlines() if "line of " in line]
+    assert len(lines) == 8
+    for line in lines:
+        name = line.rpartition("line of ")[2]
+        assert line == f"[{name}] line of {name}"
 
 
 def test_a_trial_sees_nothing_of_the_trials_before(tmp_path: Path) -> None:

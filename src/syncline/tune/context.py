@@ -6,6 +6,7 @@ Inside a worker of a trainer they are the functions of `syncline.train`.
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Mapping
 from numbers import Number
@@ -41,7 +42,10 @@ class TuneContext:
 
     def get_trial_dir(self) -> str | None:
         """Return the directory of the trial on this machine."""
-        return cast("str | None", _of_trial("trial_dir"))
+        directory = cast("str | None", _of_trial("trial_dir"))
+        if directory is not None:  # a short trial has none before it needs one
+            os.makedirs(directory, exist_ok=True)
+        return directory
 
     def get_trial_resources(self) -> PlacementGroupFactory | None:
         """Return the reserved resources of the trial."""
@@ -49,7 +53,10 @@ class TuneContext:
 
     def get_storage(self) -> StorageContext | None:
         """Return the directory of the trial on the storage."""
-        return cast("StorageContext | None", _of_session("storage"))
+        storage = cast("StorageContext | None", _of_session("storage"))
+        if storage is not None and storage.local:
+            os.makedirs(storage.experiment_fs_path, exist_ok=True)
+        return storage
 
     def get_world_size(self) -> int | None:
         """Return the number of workers: 1."""

@@ -53,6 +53,7 @@ from syncline.tune.controller.search_store import (
     snapshot,
     storage_at,
 )
+from syncline.tune.controller.short_trials import ShortTrials
 from syncline.tune.controller.state import TuneMachine
 from syncline.tune.controller.trial_settings import TrialSettings
 from syncline.tune.execution.placement_groups import (
@@ -60,10 +61,11 @@ from syncline.tune.execution.placement_groups import (
     resource_dict_to_pg_factory,
 )
 from syncline.tune.experiment.trial import Trial
-from syncline.tune.logger import default_callbacks
+from syncline.tune.logger import adds_default_loggers, default_callbacks
 from syncline.tune.progress_reporter import default_reporter
 from syncline.tune.registry import WithNames, as_trainable_class, check_picklable
 from syncline.tune.result import Config
+from syncline.tune.results_file import ResultsFile
 from syncline.tune.schedulers import create_scheduler
 from syncline.tune.schedulers.trial_scheduler import FIFOScheduler, TrialScheduler
 from syncline.tune.search import BasicVariantGenerator, create_searcher
@@ -167,7 +169,8 @@ def run_search(
             storage.experiment_fs_path,
         )
     store = SearchStore(storage.files)
-    callbacks = CallbackList(default_callbacks(callbacks_of(plan)))
+    own_callbacks = callbacks_of(plan)
+    callbacks = CallbackList(default_callbacks(own_callbacks))
     resources = api.cluster_resources()
     first: events.Event = events.SearchStarted(total_resources=resources, time_s=time.time())
     if resume is None:
@@ -249,6 +252,12 @@ def run_search(
         reporter=reporter,
         store=store,
         record=search_record,
+        # Callbacks of the program may read or write files of trials.
+        short_trials=ShortTrials(
+            ResultsFile(storage.experiment_fs_path, resumed=resume is not None)
+        )
+        if storage.local and not own_callbacks and adds_default_loggers()
+        else None,
     )
     try:
         with watched(

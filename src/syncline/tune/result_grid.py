@@ -119,6 +119,10 @@ class ResultGrid(Sequence[Result]):
         """
         return self._analysis.dataframe(filter_metric, filter_mode)
 
+    def write_files(self) -> None:
+        """Write the files of short trials; see `ExperimentAnalysis.write_files`."""
+        self._analysis.write_files()
+
     def plot(
         self,
         kind: Kind = "learning_curves",

@@ -1,8 +1,8 @@
-"""Reported results of trials: `read_history` reads all results from a trial's directory,
-`best_trial` compares trials by a metric. Tables (`syncline.tune.analysis`) and figures
-(`syncline.tune.plots`) use both.
+"""Reported results of trials: `read_history` reads all results of a trial, `best_trial` compares
+trials by a metric. Tables (`syncline.tune.analysis`) and figures (`syncline.tune.plots`) use both.
 
-Not covered: writing `result.json` (JSON Lines) and `progress.csv` (`syncline.tune.logger`).
+Not covered: writing `result.json` (JSON Lines), `progress.csv` (`syncline.tune.logger`) and
+`results.jsonl` (`results_file`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from syncline.tune.result import (
     TRIAL_ID,
     Metrics,
 )
+from syncline.tune.results_file import read_results
 
 FileType: TypeAlias = Literal["json", "csv"]
 """Preferred file of a trial's results."""
@@ -40,9 +41,13 @@ SCOPES: tuple[str, ...] = get_args(Scope)
 def read_history(
     filesystem: pyarrow_fs.FileSystem, trial_path: str, first: FileType = "json"
 ) -> list[Metrics] | None:
-    """Return all results of a trial in order, without a line that a kill cut off. Results from
-    `progress.csv` are flat. Return None if both files are missing.
+    """Return all results of a trial in order, without a line that a kill cut off: those in
+    `results.jsonl` of the search, else those in files of the trial's directory. Results from
+    `progress.csv` are flat. Return None if there are none of these files.
     """
+    results = read_results(filesystem, trial_path)
+    if results is not None:
+        return results
     for kind in (first, "csv" if first == "json" else "json"):
         name = EXPR_RESULT_FILE if kind == "json" else EXPR_PROGRESS_FILE
         data = directories.read_bytes(filesystem, directories.join(trial_path, name))

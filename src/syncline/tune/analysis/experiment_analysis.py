@@ -16,6 +16,7 @@ from syncline.tune.analysis import trial_result
 from syncline.tune.console.trial_selection import group_trials
 from syncline.tune.controller.search_store import load_trials
 from syncline.tune.experiment.trial import Trial
+from syncline.tune.logger.write_files import write_files
 from syncline.tune.plots import Kind, plot
 from syncline.tune.result import (
     CONFIG,
@@ -25,6 +26,7 @@ from syncline.tune.result import (
     Config,
     Metrics,
 )
+from syncline.tune.results_file import read_results
 from syncline.tune.trial_history import (
     FileType,
     best_trial,
@@ -143,6 +145,19 @@ class ExperimentAnalysis:
             if row:
                 rows.append({**trial_result.with_config(row, trial), "logdir": trial.path})
         return trial_result.table(rows)
+
+    def write_files(self) -> None:
+        """Write the files of trials whose results are in `results.jsonl` of the search, because
+        they ended within their batch (`isolation="worker"`): result.json, progress.csv,
+        params.json, params.pkl and the events for TensorBoard, in the directory of each trial.
+
+        Raises:
+            OSError: They cannot be written.
+        """
+        for trial in self.trials:
+            results = read_results(trial.storage.storage_filesystem, trial.path)
+            if results is not None:
+                write_files(trial, results)
 
     def get_all_configs(self, prefix: bool = False) -> dict[str, Config]:
         """Return the configuration of each trial by trial id; with `prefix`, flattened with keys

@@ -49,8 +49,8 @@ class Result(train_result.Result):
 
     @cached_property
     def metrics_dataframe(self) -> pandas.DataFrame:
-        """All results, one per row, read from the trial's directory on first access; empty if there
-        are none.
+        """All results, one per row, read from the files of the search on first access; empty if
+        there are none.
         """
         return table(read_history(self.filesystem, self.path) or [])
 
@@ -95,12 +95,12 @@ class Result(train_result.Result):
             ValueError: pyarrow does not support the URI.
         """
         filesystem, directory = directories.resolve(path, storage_filesystem)
-        if not directories.is_directory(filesystem, directory):
+        rows = read_history(filesystem, directory)
+        if rows is None and not directories.is_directory(filesystem, directory):
             raise RuntimeError(
                 f"The {filesystem.type_name} filesystem has no directory {directory!r}: give the "
                 "directory of a trial, such as `result.path`."
             )
-        rows = read_history(filesystem, directory)
         if rows is None:
             raise RuntimeError(
                 f"{directory!r} contains neither result.json nor progress.csv, so no trial "
@@ -158,7 +158,7 @@ def _checkpoints(
     filesystem: pyarrow_fs.FileSystem, directory: str, rows: list[Metrics]
 ) -> list[tuple[Checkpoint, Metrics]]:
     """Return the checkpoints in a trial's directory in order, each with its result or {}."""
-    entries = filesystem.get_file_info(pyarrow_fs.FileSelector(directory))
+    entries = filesystem.get_file_info(pyarrow_fs.FileSelector(directory, allow_not_found=True))
     names = sorted(
         entry.base_name for entry in entries if entry.base_name.startswith(_CHECKPOINT_PREFIX)
     )

@@ -30,6 +30,7 @@ from syncline.tune.controller import events, experiment_files
 from syncline.tune.controller.events import Event, Instruction
 from syncline.tune.controller.search_record import SearchRecord
 from syncline.tune.controller.search_store import SearchStore, snapshot, tell
+from syncline.tune.controller.short_trials import ShortTrials
 from syncline.tune.controller.state import TuneMachine
 from syncline.tune.controller.trial_settings import TrialSettings
 from syncline.tune.error import TuneError
@@ -129,6 +130,7 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
         reporter: ProgressReporter | None,
         store: SearchStore,
         record: SearchRecord,
+        short_trials: ShortTrials | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -139,6 +141,7 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
         self._reporter = reporter
         self._store = store
         self._record = record
+        self._short_trials = short_trials
         self._clock = clock
         self._wall = wall
         machine.search_alg = search
@@ -323,6 +326,8 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
         if not self._in_event:
             self._snapshot()
         self._persist(self._store.close)
+        if self._short_trials is not None:
+            self._short_trials.close()
 
     def _await_clean_up(self) -> None:
         """Wait for trainables that clean up."""
@@ -377,8 +382,11 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
     @on(events.StartTrial)
     def _start(self, do: events.StartTrial) -> None:
         trial = self._trial(do.trial_id)
-        if trial.local_path is not None and not os.path.isdir(trial.local_path):
-            os.makedirs(trial.local_path, exist_ok=True)
+        factory = trial.placement_group_factory
+        is_batched = self._batches is not None and self._pool.may_batch(factory)
+        makes_directory = not is_batched or self._short_trials is None
+        if makes_directory:
+            _make_directory(trial)
         self._discard_unfinished(trial)
         start = messages.Start(
             info=TrialInfo(
@@ -396,10 +404,10 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
             if self._settings.log_path_of is not None
             else None,
             log_files=self._settings.log_files,
+            makes_directory=makes_directory,
         )
-        factory = trial.placement_group_factory
         group = self._reservations.group_of(trial.trial_id)
-        if self._batches is not None and self._pool.may_batch(factory):
+        if self._batches is not None and is_batched:
             assigned = Assigned(trial_id=trial.trial_id, attempt=do.attempt, start=start)
             if not self._batches.assign(assigned, factory, group):
                 self._return(assigned)
@@ -495,6 +503,8 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
             self._out_of_process.add(trial.trial_id)
             if message.outcome is not None:
                 self._started(trial, location)
+            if self._short_trials is not None and isinstance(outcome, messages.Stepped):
+                self._short_trials.expect(self._trial(trial.trial_id), outcome)
             self._next_messages.append(
                 _MESSAGE_OF[type(outcome)](
                     trial_id=trial.trial_id, attempt=trial.attempt, **vars(outcome)
@@ -587,6 +597,11 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
         elif do.hook in ("error", "recover"):
             experiment_files.append_error(trial)
             self._record.failure(trial, restarts=do.hook == "recover")
+        if self._short_trials is not None:
+            if self._short_trials.take(do, trial):
+                return
+            if do.hook in ("start", "restore"):
+                _make_directory(trial)
         info: dict[str, Any] = {
             "iteration": self._machine.iteration,
             "trials": self._machine.trials,
@@ -602,6 +617,12 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
         trial = self._machine.get_trial(trial_id)
         assert trial is not None, trial_id
         return trial
+
+
+def _make_directory(trial: Trial) -> None:
+    """Make the directory of a trial, if it is local."""
+    if trial.local_path is not None and not os.path.isdir(trial.local_path):
+        os.makedirs(trial.local_path, exist_ok=True)
 
 
 def _failed(error: BaseException) -> messages.Failed:

@@ -7,6 +7,7 @@ logger.py             `LoggerCallback`, the base with hooks per trial, and `RowL
 json.py               `JsonLoggerCallback`: result.json, params.json, params.pkl
 csv.py                `CSVLoggerCallback`: progress.csv
 tensorboardx.py       `TBXLoggerCallback`: event files of TensorBoard
+write_files.py        all of these files for a trial that ended
 trial_files.py        files of running trials, local or uploaded
 tracker.py            `TrackerCallback`, the base of experiment trackers
 wandb.py              Weights & Biases
@@ -38,11 +39,16 @@ def default_callbacks(callbacks: Sequence[Callback] | None) -> list[Callback]:
     `TUNE_DISABLE_AUTO_CALLBACK_LOGGERS=1` adds no loggers.
     """
     given = list(callbacks or ())
-    if settings.environment("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS") == "1":
+    if not adds_default_loggers():
         return given
     return given + [
         kind() for kind in DEFAULT_LOGGERS if not any(isinstance(one, kind) for one in given)
     ]
+
+
+def adds_default_loggers() -> bool:
+    """Return True unless the environment disables the default loggers."""
+    return settings.environment("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS") != "1"
 
 
 __all__ = [
@@ -50,6 +56,7 @@ __all__ = [
     "JsonLoggerCallback",
     "LoggerCallback",
     "TBXLoggerCallback",
+    "adds_default_loggers",
     "default_callbacks",
     "pretty_print",
 ]

@@ -42,7 +42,7 @@ class JsonLoggerCallback(RowLogger):
         self._files.put(trial, EXPR_PARAM_PICKLE_FILE, dumps_with(config, config))
 
     def _row(self, trial: Trial, result: Metrics) -> bytes:
-        return _encode(result)
+        return encode(result)
 
     def _bytes_to_keep(self, trial: Trial, content: bytes) -> int:
         return size_until_iteration(_rows(content), trial.restored_iteration)
@@ -57,10 +57,11 @@ def _readable(config: Config) -> bytes:
     ):  # Python's own encoder with indentation takes ten times as long
         lines = (f"  {json.dumps(key)}: {json.dumps(config[key])}" for key in sorted(config))
         return ("{\n" + ",\n".join(lines) + "\n}").encode()
-    return json.dumps(json.loads(_encode(config)), indent=2, sort_keys=True).encode()
+    return json.dumps(json.loads(encode(config)), indent=2, sort_keys=True).encode()
 
 
-def _encode(value: Metrics) -> bytes:
+def encode(value: Metrics) -> bytes:
+    """Encode a result as one line of JSON."""
     try:
         return json_values.encode(value)
     except TypeError:  # a key that is not a string

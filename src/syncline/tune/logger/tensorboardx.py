@@ -41,6 +41,15 @@ NUMBERS = (int, float, np.floating, np.integer)
 _NOT_IN_TAGS = re.compile(r"[^-/\w.]")
 
 
+def event_file_name(time_s: float) -> str:
+    """Return the name of the file of a program that begins to log a trial at this time.
+
+    TensorBoard reads the files of a directory in the order of their names: each program that runs a
+    trial writes a file of its own.
+    """
+    return f"events.out.tfevents.{int(time_s * 1000):013d}.{socket.gethostname()}"
+
+
 class TBXLoggerCallback(LoggerCallback):
     """Writes each number of a result as a scalar at step `timesteps_total` or
     `training_iteration`; nested values get tags like `a/b`.
@@ -70,11 +79,7 @@ class TBXLoggerCallback(LoggerCallback):
         if self._files.is_open(trial):
             return
         now = self._clock()
-        # TensorBoard reads the files of a directory in the order of their names: each program that
-        # runs a trial writes a file of its own.
-        self._files.begin(
-            trial, f"events.out.tfevents.{int(now * 1000):013d}.{socket.gethostname()}", len
-        )
+        self._files.begin(trial, event_file_name(now), len)
         self._files.append(trial, event_file.record(event_file.first_event(now)))
 
     def log_trial_result(self, iteration: int, trial: Trial, result: Metrics) -> None:

@@ -15,12 +15,14 @@ import logging
 import os
 import platform
 import tempfile
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from syncline import settings
+from syncline.core.engine import Engine
 from syncline.core.lifecycle import ensure_engine, is_initialized
 from syncline.train import metric_values
 from syncline.train.backend import LOOPBACK
@@ -95,7 +97,7 @@ class Trainable:
         self._progress = Progress()
         self._last_result: Metrics | None = None
         self._own_directory: str | None = None
-        self._host = (_node_address(), platform.node())
+        self._host = (node_address(), platform.node())
         began = self._clock.steady()
         self.setup(copy.deepcopy(self.config))
         took = self._clock.steady() - began
@@ -379,8 +381,18 @@ def _plain(value: object) -> object:
     return item() if item is not None and getattr(value, "ndim", None) == 0 else value
 
 
-def _node_address() -> str:
-    return ensure_engine().node_address() if is_initialized() else LOOPBACK
+_addresses: weakref.WeakKeyDictionary[Engine, str] = weakref.WeakKeyDictionary()
+
+
+def node_address() -> str:
+    """Return the address of this process's node; the engine is asked once."""
+    if not is_initialized():
+        return LOOPBACK
+    engine = ensure_engine()
+    address = _addresses.get(engine)
+    if address is None:
+        address = _addresses[engine] = engine.node_address()
+    return address
 
 
 def _results_directory() -> str:

@@ -19,9 +19,9 @@ from syncline.tune.workers.pool import ProcessPool, TrialProcess
 from syncline.tune.workers.reservations import TrialReservations
 
 BATCH_S = 0.03
-"""Intended seconds of a batch."""
+"""Intended seconds of a batch, without waiting for a core."""
 LIMIT_S = 0.06
-"""Seconds after which a trial leaves its batch."""
+"""Seconds, without waiting for a core, after which a trial leaves its batch."""
 LARGEST = 64
 """Maximum number of trials of a batch."""
 GROWTH = 4
@@ -145,7 +145,8 @@ class TrialBatches:
         imports = self._pool.imports
         batch = messages.RunBatch(
             starts=tuple(
-                replace(each.start, isolated=True, imports=imports) for each in one.running
+                replace(each.start, isolated=True, in_batch=True, imports=imports)
+                for each in one.running
             ),
             within_s=LIMIT_S,
         )

@@ -37,6 +37,10 @@ class Start:
     """Further files for output and errors, relative to the trial's directory."""
     isolated: bool = False
     """Let the process run other trials afterwards, and restore its state for them."""
+    makes_directory: bool = True
+    """Make the trial's directory, even if the trial does not ask for it."""
+    in_batch: bool = False
+    """The trial is one of a `RunBatch`."""
     imports: tuple[str, ...] = ()
     """Modules to import before the first trial of an isolated process."""
 
@@ -71,7 +75,9 @@ class RunBatch:
     starts: tuple[Start, ...]
     """The trials."""
     within_s: float
-    """Seconds after which no further trial begins, and the call returns although one runs."""
+    """Seconds, without waiting for a core, after which no further trial begins, and the call
+    returns although one runs.
+    """
 
 
 @dataclass(frozen=True)
@@ -144,7 +150,7 @@ class BatchRan:
     ended: tuple[Stepped | Failed, ...]
     """Outcomes of the trials that ended."""
     seconds: float
-    """Time that these took together."""
+    """Time that the batch took, without waiting for a core."""
     runs_on: bool = False
     """True if the trial after these has begun and is not over."""
     unusable: str = ""

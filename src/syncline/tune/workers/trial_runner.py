@@ -43,11 +43,13 @@ from syncline.tune.trainable.function_trainable import (
     FunctionTrainable,
 )
 from syncline.tune.trainable.session import Reported
-from syncline.tune.trainable.trainable import Trainable
+from syncline.tune.trainable.trainable import Trainable, node_address
 from syncline.tune.trainable.trainable_state import TrialInfo
 from syncline.tune.workers import messages
 from syncline.tune.workers.isolation import ProcessState, forget_classes
 from syncline.tune.workers.messages import Command, Outcome
+from syncline.tune.workers.output_label import OutputLabel, watch_output
+from syncline.tune.workers.own_time import OwnTime
 
 LEAVE_S = 2 * RESET_LIMIT_S
 """Seconds that local mode waits for a trial that was stopped."""
@@ -102,13 +104,14 @@ class TrialRunner:
     def _run_batch(self, command: messages.RunBatch) -> messages.BatchRan:
         """Wait for the trials of a batch; no longer than `within_s`."""
         batch = _Batch(command)
-        began = latest = time.monotonic()
         self._commands.put(batch)
         ended: list[messages.Stepped | messages.Failed] = []
         while batch.expects(len(ended)):
             try:
-                outcome = self._outcomes.get(timeout=max(0.0, batch.until - time.monotonic()))
+                outcome = self._outcomes.get(timeout=batch.remaining_s())
             except queue.Empty:
+                if batch.remaining_s():  # the trial waited for a core
+                    continue
                 batch.stop()
                 if batch.begun - len(ended) <= 1:
                     break
@@ -117,16 +120,18 @@ class TrialRunner:
                 isinstance(outcome, messages.Stepped) and outcome.ended
             ):
                 ended.append(outcome)
-                latest = time.monotonic()
             else:  # for `Await`: the trial goes on, or its trainer reserves workers
                 batch.stop()
                 self._outcomes.put(outcome)
                 break
+        runs_on = batch.begun > len(ended)
+        if runs_on and self._host is not None:
+            self._host.label.use()  # also for output that bypasses Python's streams
         return messages.BatchRan(
             location=_location(),
             ended=tuple(ended),
-            seconds=latest - began,
-            runs_on=batch.begun > len(ended),
+            seconds=batch.clock.elapsed_s(),
+            runs_on=runs_on,
             unusable=batch.unusable,
         )
 
@@ -181,7 +186,7 @@ def _outcome_of(run: Callable[[], Outcome]) -> Outcome:
 
 
 def _location() -> str:
-    return f"{ensure_engine().node_address()}:{os.getpid()}"
+    return f"{node_address()}:{os.getpid()}"
 
 
 class _Batch:
@@ -192,8 +197,9 @@ class _Batch:
     def __init__(self, command: messages.RunBatch) -> None:
         self._lock = threading.Lock()
         self._starts = command.starts
-        self.until = time.monotonic() + command.within_s
-        """Time after which no further trial begins."""
+        self._within_s = command.within_s
+        self.clock = OwnTime()
+        """Time since the start of the batch."""
         self._stopped = False
         self.begun = 0
         """Number of trials that have begun."""
@@ -204,11 +210,15 @@ class _Batch:
         """Begin the next trial; return None if no further one may begin."""
         with self._lock:
             is_over = self._stopped or self.begun == len(self._starts)
-            if is_over or (self.begun and time.monotonic() >= self.until):
+            if is_over or (self.begun and not self.remaining_s()):
                 self._stopped = True
                 return None
             self.begun += 1
             return self._starts[self.begun - 1]
+
+    def remaining_s(self) -> float:
+        """Return the seconds until no further trial begins; 0 if they are over."""
+        return self.clock.remaining_s(self._within_s)
 
     def stop(self) -> None:
         """Begin no further trial."""
@@ -231,6 +241,7 @@ class _Host:
         self._deferred_error: BaseException | None = None
         self._stop_capture: list[Callable[[], None]] = []
         self._process_state: ProcessState | None = None
+        self.label = OutputLabel()
 
     def run_to_end(self, start: messages.Start) -> Outcome:
         """Run a function for a short time; return its end, or the results so far."""
@@ -307,14 +318,27 @@ class _Host:
             if self._storage.local
             else str(ensure_engine().session_directory / "trials" / start.info.trial_id)
         )
-        if not os.path.isdir(directory):
+        needs_directory = (
+            start.makes_directory or start.in_trial_directory or start.log_files is not None
+        )
+        if needs_directory and not os.path.isdir(directory):
             os.makedirs(directory, exist_ok=True)
         if start.in_trial_directory:
             os.chdir(directory)
         self._stop_capturing()  # the end of the previous trial's output has its own label
-        ensure_engine().label_output(start.info.trial_name)
+        self._label_output(start)
         self._capture_output(directory, start)
         return replace(start.info, trial_dir=directory)
+
+    def _label_output(self, start: messages.Start) -> None:
+        """Let the lines of this trial begin with its name, without asking the engine for each of
+        many trials that write nothing.
+        """
+        self.label.name = start.info.trial_name
+        if not start.in_batch or self.label.is_used:
+            self.label.use()
+        else:
+            self._stop_capture.append(watch_output(self.label))
 
     def _capture_output(self, directory: str, start: messages.Start) -> None:
         """Write output to the files of this trial."""
