@@ -134,6 +134,13 @@ def test_a_rank_that_a_signal_has_ended_is_dead(job, exitcode, is_dead):
     assert [notice.fields["cause"] for notice in found] == ["dead"] * is_dead
 
 
+def test_a_rank_is_busy_while_it_does_not_communicate(job):
+    assert job.verdicts.busy_s(10) is None
+    job.writers[0].write_times(9.0, (2.0, 1.0, 0.5))
+    assert job.verdicts.busy_s(10) == 7.0
+    assert job.verdicts.busy_s(99) is None
+
+
 def test_an_attempt_begins_without_verdicts(job):
     for window in range(4):
         job.slow_window(window)

@@ -1,9 +1,10 @@
 """`CollectiveWatch`: notices from outside that ranks wait for each other and nothing moves.
 
 A rank that waits in a collective operation on CPUs uses no CPU time. The watch reads the stack of
-a rank whose main thread has used none for some seconds; in the portable mode, of a rank whose
-process has used very little. Ranks whose operation waits actively, as NCCL may, are seen through
-the others, and when the report is made. The watch ends nothing: torch's own time limits do.
+a rank whose main thread has used none for some seconds; in the portable mode, of a rank whose own
+watch has seen nothing but communication (`RankVerdicts.busy_s`). Ranks whose operation waits
+actively, as NCCL may, are seen through the others, and when the report is made. The watch ends
+nothing: torch's own time limits do.
 """
 
 from __future__ import annotations
@@ -11,11 +12,8 @@ from __future__ import annotations
 import os
 import textwrap
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
-from syncline import system
 from syncline.launcher import worker_stacks
-from syncline.optional import deferred
 from syncline.records import dataclass
 from syncline.runs.outliers import (
     NO_ANSWER,
@@ -27,17 +25,12 @@ from syncline.runs.outliers import (
     stack_groups,
 )
 
-if TYPE_CHECKING:
-    import psutil
-else:
-    psutil = deferred("psutil")
-
 LOOK_INTERVAL_S = 1.0
 IDLE_S = 5.0
 """Seconds without CPU time after which the stack of a rank is read."""
-QUIET_SHARE = 0.0 if system.IS_LINUX else 0.05
-"""Share of a core that a waiting rank uses at most: nothing on its main thread, but in the portable
-mode also that of `RankWatch`, as only the process is measured.
+TOLERANCE_S = 0.005
+"""Change of a rank's busy seconds from which on it works: less than a tick of the CPU time, more
+than the rounding of sums.
 """
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _USER, _SYSTEM = 11, 12
@@ -58,22 +51,20 @@ class CollectiveWatch:
 
     Args:
         report_s: Seconds of waiting after which the stacks are reported; 0 for never.
-        cpu_s: Returns the CPU time of a process, or of its main thread; None if it has ended.
+        busy_s: Returns the seconds for which a process has worked, such as the CPU time of its main
+            thread; None if it is unknown or has ended.
         stacks: Returns the stacks of processes by rank.
-        quiet_share: Share of a core that a rank may use while it waits.
     """
 
     def __init__(
         self,
         report_s: float,
-        cpu_s: Callable[[int], float | None] = lambda pid: used_cpu_s(pid),
+        busy_s: Callable[[int], float | None] = lambda pid: main_thread_cpu_s(pid),
         stacks: Callable[[Mapping[int, int]], dict[int, str]] = worker_stacks.own_stacks,
-        quiet_share: float = QUIET_SHARE,
     ) -> None:
         self._report_s = report_s
-        self._cpu_s = cpu_s
+        self._busy_s = busy_s
         self._stacks = stacks
-        self._quiet_share = quiet_share
         self._pids: dict[int, int] = {}
         self._last: dict[int, tuple[float, float]] = {}  # rank -> CPU time, since
         self._waiting: set[int] = set()
@@ -106,22 +97,21 @@ class CollectiveWatch:
     def _idle(self, pids: Mapping[int, int], now: float) -> list[int]:
         found = []
         for rank, pid in pids.items():
-            used = self._cpu_s(pid)
-            if used is None or rank not in self._last or self._is_busy(rank, used, now):
+            used = self._busy_s(pid)
+            if used is None or rank not in self._last or self._has_worked(rank, used):
                 self._last[rank] = (-1.0 if used is None else used), now
                 self._waiting.discard(rank)
             elif now - self._last[rank][1] >= min(IDLE_S, self._report_s):
                 found.append(rank)
         return found
 
-    def _is_busy(self, rank: int, used: float, now: float) -> bool:
-        before, since = self._last[rank]
-        return used < before or used - before > self._quiet_share * (now - since)
+    def _has_worked(self, rank: int, used: float) -> bool:
+        return abs(used - self._last[rank][0]) > TOLERANCE_S
 
     def _report(self, pids: Mapping[int, int], overdue: list[int], now: float) -> Notice:
         stacks = {rank: text or NO_ANSWER for rank, text in self._stacks(pids).items()}
         for rank in overdue:  # the signal has cost CPU time
-            used = self._cpu_s(pids[rank])
+            used = self._busy_s(pids[rank])
             self._last[rank] = (-1.0 if used is None else used), self._last[rank][1]
         self._reported = frozenset(overdue)
         seconds = max(now - self._last[rank][1] for rank in overdue)
@@ -150,16 +140,8 @@ def groups_text(stacks: Mapping[int, str]) -> str:
     return "\n".join(blocks)
 
 
-def used_cpu_s(pid: int) -> float | None:
-    """Return the CPU time of a process's main thread, or in the portable mode of the whole process,
-    which is all that macOS tells; None if it has ended.
-    """
-    if not system.IS_LINUX:
-        try:
-            times = psutil.Process(pid).cpu_times()
-        except psutil.Error:
-            return None
-        return float(times.user + times.system)
+def main_thread_cpu_s(pid: int) -> float | None:
+    """Return the CPU time of a process's main thread; None if it has ended."""
     try:
         with open(f"/proc/{pid}/task/{pid}/stat", "rb") as file:
             data = file.read()

@@ -88,6 +88,16 @@ class RankVerdicts(RankDiagnosis):
             )
             return self._taken()
 
+    def busy_s(self, pid: int) -> float | None:
+        """Return the seconds for which the script of a process has not communicated; None if they
+        are unknown.
+        """
+        with self._guard:
+            rank = next((rank for rank, each in self._pids.items() if each == pid), None)
+            memory = None if rank is None else self._memories.get(rank)
+            times = None if memory is None else memory.times()
+            return None if times is None else times["total_s"] - times["communication_s"]
+
     def _read(self, rank: int) -> None:
         observed = self._memories[rank].observation() if rank in self._memories else None
         if observed is not None:

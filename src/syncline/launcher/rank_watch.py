@@ -67,13 +67,15 @@ class RankWatch:
         while not self._has_ended:
             left_s = (window + 1) * WINDOW_S - time.time()
             time.sleep(max(0.001, min(chance.uniform(*LOOK_S), left_s)))
+            # The main thread may run during these calls, but not while its frames are looked at.
+            state, scheduled = self._thread.state(), self._thread.scheduled()
+            now = time.monotonic()
             frames = frames_of(self._main_thread)
             if not frames:
                 return
-            state, now = self._thread.state(), time.monotonic()
             self._meter.has_gpu = _uses_cuda()
             seen = activity(frames, sleeps=state == "sleeping", has_gpu=self._meter.has_gpu)
-            self._meter.add(frames, state, now - last, self._thread.scheduled())
+            self._meter.add(frames, state, now - last, scheduled)
             del frames  # they keep the script's values
             if seen != "compute":
                 spent[seen] += now - last

@@ -18,10 +18,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from syncline import settings
+from syncline import settings, system
 from syncline.core import control
 from syncline.launcher import failure_text
-from syncline.launcher.collective_watch import LOOK_INTERVAL_S, CollectiveWatch, Notice
+from syncline.launcher.collective_watch import (
+    LOOK_INTERVAL_S,
+    CollectiveWatch,
+    Notice,
+    main_thread_cpu_s,
+)
 from syncline.launcher.live_actions import LiveActions
 from syncline.launcher.messages import Failure, StartRank
 from syncline.launcher.options import default_name
@@ -233,7 +238,8 @@ class RunObserver:
         """Look for slow ranks and stalls until the end, on a separate thread: stopped workers
         answer slowly.
         """
-        watch = CollectiveWatch(self._options.hang_report_s)
+        busy_s = main_thread_cpu_s if system.IS_LINUX else self._verdicts.busy_s
+        watch = CollectiveWatch(self._options.hang_report_s, busy_s)
         while not self._is_closed.wait(LOOK_INTERVAL_S):
             self._tell(self._verdicts.update())
             stall = watch.update(self._watched, self._clock())

@@ -176,9 +176,11 @@ class HangWatch:
         The frames of the thread are released immediately: they keep the values of functions that
         have returned meanwhile, such as tensors.
         """
+        # The thread may run during these calls, but not while its frames are looked at.
+        state, scheduled = source.state(), source.scheduled()
         frames = frames_of(thread)
         in_barrier = is_in_barrier(frames)
-        self.meter.add(frames, source.state(), seconds, source.scheduled(), in_barrier=in_barrier)
+        self.meter.add(frames, state, seconds, scheduled, in_barrier=in_barrier)
         in_collective = in_barrier or is_in_collective(frames)
         return ThreadSample(_cpu_s(thread, now), in_collective, in_barrier)
 
