@@ -1,11 +1,14 @@
 """Optional libraries: loaded on first use, with an install hint in the error if they are missing.
 
-Covered as well: modules of this package that import such a library at the top, and libraries that
-are always installed but slow to import.
+Covered as well: modules of this package that import such a library at the top, libraries that are
+always installed but slow to import, and imports that garbage collections would delay.
 """
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
@@ -56,6 +59,26 @@ class _Deferred(ModuleType):
 def deferred(module: str) -> Any:
     """Return a stand-in for a module that is imported at the first use of an attribute."""
     return _Deferred(module)
+
+
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """Context of imports that no garbage collection interrupts.
+
+    Imports make little garbage, but so many objects that Python looks at all objects of the
+    program, for a tenth of a second after an import of torch. At the end of the context all objects
+    count as old, so that this does not happen at once then; later collections see them as usual.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            if not gc.get_freeze_count():  # else it would unfreeze objects of the program
+                gc.freeze()
+                gc.unfreeze()
+            gc.enable()
 
 
 def arrow_dataset() -> Any:

@@ -26,52 +26,55 @@ import importlib
 import sys
 from types import ModuleType
 
+from syncline import optional
 from syncline.suggestions import missing_attribute
-from syncline.train import collective
-from syncline.train.alert_callback import AlertCallback
-from syncline.train.backend import Backend, BackendConfig
-from syncline.train.checkpoint import (
-    Checkpoint,
-    CheckpointConsistencyMode,
-    CheckpointUploadMode,
-    ReportedCheckpoint,
-    ReportedCheckpointStatus,
-)
-from syncline.train.config import (
-    CheckpointConfig,
-    DataConfig,
-    FailureConfig,
-    LoggingConfig,
-    ScalingConfig,
-    SyncConfig,
-    ValidationConfig,
-    ValidationFn,
-    ValidationTaskConfig,
-)
-from syncline.train.controller.remote_controller import attach
-from syncline.train.errors import (
-    ControllerError,
-    NCCLHangError,
-    PreemptionError,
-    PreemptionInfo,
-    TrainingFailedError,
-    WorkerGroupError,
-)
-from syncline.train.media import Histogram, Image
-from syncline.train.result import Result
-from syncline.train.run_config import RunConfig, RunStart, UserCallback
-from syncline.train.session import (
-    TrainContext,
-    get_all_reported_checkpoints,
-    get_checkpoint,
-    get_context,
-    get_dataset_shard,
-    get_preemption_info,
-    report,
-)
-from syncline.train.snapshots.config import SnapshotConfig
-from syncline.train.snapshots.functions import get_snapshot, register_state, save, snapshot
-from syncline.train.trainer import DataParallelTrainer
+
+with optional.without_collections():
+    from syncline.train import collective
+    from syncline.train.alert_callback import AlertCallback
+    from syncline.train.backend import Backend, BackendConfig
+    from syncline.train.checkpoint import (
+        Checkpoint,
+        CheckpointConsistencyMode,
+        CheckpointUploadMode,
+        ReportedCheckpoint,
+        ReportedCheckpointStatus,
+    )
+    from syncline.train.config import (
+        CheckpointConfig,
+        DataConfig,
+        FailureConfig,
+        LoggingConfig,
+        ScalingConfig,
+        SyncConfig,
+        ValidationConfig,
+        ValidationFn,
+        ValidationTaskConfig,
+    )
+    from syncline.train.controller.remote_controller import attach
+    from syncline.train.errors import (
+        ControllerError,
+        NCCLHangError,
+        PreemptionError,
+        PreemptionInfo,
+        TrainingFailedError,
+        WorkerGroupError,
+    )
+    from syncline.train.media import Histogram, Image
+    from syncline.train.result import Result
+    from syncline.train.run_config import RunConfig, RunStart, UserCallback
+    from syncline.train.session import (
+        TrainContext,
+        get_all_reported_checkpoints,
+        get_checkpoint,
+        get_context,
+        get_dataset_shard,
+        get_preemption_info,
+        report,
+    )
+    from syncline.train.snapshots.config import SnapshotConfig
+    from syncline.train.snapshots.functions import get_snapshot, register_state, save, snapshot
+    from syncline.train.trainer import DataParallelTrainer
 
 TRAIN_DATASET_KEY = "train"
 """Default name of the training dataset."""
