@@ -16,6 +16,7 @@ Files, in the order in which data flows through them:
     worker_pools.py        worker processes shared by stages, and actor pools
     worker_handles.py      the driver's handle of a worker, idle workers, node assignment
     data_worker.py         the actor that runs tasks in a worker process
+    heap.py                memory that a worker process frees and uses again
     task_run.py            one running task, block by block
     steps/                 heads and steps of chains
     stats.py               time and rows per operator

@@ -22,6 +22,7 @@ from syncline.core import thread_limits
 from syncline.core.termination import ignore_first_sigterm
 from syncline.core.tracebacks import is_engine_file
 from syncline.data.columnar import block as blocks
+from syncline.data.execute.heap import keep_freed_memory
 from syncline.data.execute.steps.user_functions import UserFunctionError, UserStep
 from syncline.data.execute.task_run import (
     ChainCode,
@@ -66,6 +67,7 @@ class DataWorker:
         self._watched_thread: ThreadPoolExecutor | None = None
         self._threads: int | None = None
         ignore_first_sigterm()
+        keep_freed_memory()
 
     def open(self, key: PlainTuple, code: TaskCode) -> BaseException | None:
         """Open task code, which constructs the user's objects. Return their error, or None."""
