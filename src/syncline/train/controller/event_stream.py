@@ -10,8 +10,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from syncline.records import dataclass
 from syncline.train.console.display import Display
 from syncline.train.console.snapshot import Snapshot
 

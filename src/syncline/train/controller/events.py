@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
+from syncline.records import dataclass
 from syncline.runs.verdicts import Verdict
 from syncline.train.controller.attempt import CompleteReport, WorkerFailure
 from syncline.train.errors import PreemptionInfo

@@ -8,9 +8,9 @@ a worker are calls of `TrainWorker.deliver`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from syncline.diagnosis.observation import RankObserved
+from syncline.records import dataclass
 from syncline.train.checkpoint import Checkpoint, ReportedCheckpoint
 from syncline.train.config import ValidationTaskConfig
 from syncline.train.errors import PreemptionInfo
