@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 
 from pyarrow import fs as pyarrow_fs
@@ -35,14 +35,19 @@ class ResultsFile:
     """
 
     def __init__(self, directory: str, *, resumed: bool) -> None:
-        self._path = os.path.join(directory, RESULTS_FILE)
+        self._directory = directory
         self._lines: LineFile | None = None
-        known = _known(pyarrow_fs.LocalFileSystem(), directory) if resumed else {}
-        self._directories = set(known)
+        self._changes: dict[str, bool] = {}  # whether the file has the results of a directory
+        self._earlier: Collection[str] | None = None if resumed else ()  # None: not read yet
 
     def __contains__(self, trial: Trial) -> bool:
         """Return True if the results of a trial are in the file."""
-        return trial.relative_logdir in self._directories
+        changed = self._changes.get(trial.relative_logdir)
+        if changed is not None:
+            return changed
+        if self._earlier is None:
+            self._earlier = _known(pyarrow_fs.LocalFileSystem(), self._directory).keys()
+        return trial.relative_logdir in self._earlier
 
     def append(self, trial: Trial, results: Sequence[bytes]) -> None:
         """Append all results of a trial, each of them JSON."""
@@ -55,17 +60,17 @@ class ResultsFile:
                 b", ".join(result.rstrip(b"\n") for result in results),
             )
         )
-        self._directories.add(directory)
+        self._changes[directory] = True
 
     def leave_to_directory(self, trial: Trial) -> None:
         """Note that the results of a trial are in its directory from now on."""
         line = {"trial": trial.trial_id, _DIRECTORY: trial.relative_logdir}
         self._append(json.dumps(line).encode() + b"\n")
-        self._directories.discard(trial.relative_logdir)
+        self._changes[trial.relative_logdir] = False
 
     def _append(self, line: bytes) -> None:
         if self._lines is None:
-            self._lines = LineFile(self._path)
+            self._lines = LineFile(os.path.join(self._directory, RESULTS_FILE))
         self._lines.append(line)
 
     def close(self) -> None:

@@ -215,3 +215,9 @@ def test_a_process_that_grew_is_replaced(
 ) -> None:
     monkeypatch.setattr(isolation, "MEMORY_LIMIT_BYTES", -1 << 50)
     assert state.restore().startswith("the process grew by")
+
+
+def test_a_look_at_the_own_time_on_another_thread_is_no_open_file() -> None:
+    state = ProcessState(lambda: None)
+    with open(f"/proc/self/task/{os.getpid()}/schedstat"):
+        assert state.restore() == ""

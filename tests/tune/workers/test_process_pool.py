@@ -1,13 +1,18 @@
 """Processes of trials: who gets the process of a trial that still cleans up."""
 
+import subprocess
+import sys
 from collections import deque
 from typing import Any
 
+import cloudpickle
 import pytest
 
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
+from syncline.tune.registry import WithNames
+from syncline.tune.trainable.function_trainable import wrap_function
 from syncline.tune.workers import messages
-from syncline.tune.workers.pool import CLEAN_UP_S, ProcessPool, TrialProcess
+from syncline.tune.workers.pool import CLEAN_UP_S, MODULES, ProcessPool, TrialProcess
 
 ONE_CPU = PlacementGroupFactory([{"CPU": 1}])
 
@@ -98,3 +103,24 @@ def test_without_reuse_a_process_ends_after_its_trial(processes: Pool) -> None:
     assert processes.start_trial().actor == 2
     processes.finish(first)
     assert processes.calls[-1] == (1, "kill")
+
+
+@pytest.mark.processes
+def test_a_new_process_imports_nothing_of_the_library_for_a_trial() -> None:
+    """The fork server has imported `MODULES` and `trial_runner` before it forks the process."""
+    program = f"""
+import importlib, pickle, sys
+for name in (*{MODULES!r}, "syncline.tune.workers.trial_runner"):
+    importlib.import_module(name)
+before = set(sys.modules)
+kind = pickle.loads(bytes.fromhex(sys.argv[1]))
+kind({{}})
+from syncline import tune
+tune.report
+print(sorted(name for name in set(sys.modules) - before if name.startswith("syncline")))
+"""
+    trainable = cloudpickle.dumps(WithNames(wrap_function(lambda config: {"x": 1})))
+    ran = subprocess.run(
+        [sys.executable, "-c", program, trainable.hex()], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.strip() == "[]"

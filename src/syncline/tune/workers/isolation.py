@@ -38,6 +38,7 @@ from cloudpickle import cloudpickle as internals
 from syncline import settings
 from syncline.core import random_states
 from syncline.core.tracebacks import is_engine_file
+from syncline.tune.workers.own_time import WAITS_FILE
 
 MEMORY_LIMIT_BYTES = 1 << 30
 """Growth of a process after which it runs no further trial."""
@@ -306,10 +307,12 @@ def _names_of_changed(before: Mapping[str, object], now: Mapping[str, object]) -
 
 
 def _signal_handlers() -> dict[int, object]:
-    return {number: signal.getsignal(number) for number in _SIGNALS}
+    return {number: _handler_of(number) for number in _SIGNALS}
 
 
-_SIGNALS = sorted(signal.Signals)
+_SIGNALS = sorted(map(int, signal.Signals))
+# The function behind `getsignal`, without the enumeration members that take most of the time.
+_handler_of: Callable[[int], object] = getattr(signal.getsignal, "__wrapped__", signal.getsignal)
 
 
 def _open_files() -> set[tuple[int, str]]:
@@ -322,9 +325,11 @@ def _open_files() -> set[tuple[int, str]]:
     found = set()
     for number in numbers:
         try:
-            found.add((number, os.readlink(f"/proc/self/fd/{number}")))
+            target = os.readlink(f"/proc/self/fd/{number}")
         except OSError:  # the descriptor of the listing itself
             continue
+        if not target.endswith(WAITS_FILE):  # another thread may be reading it
+            found.add((number, target))
     return found
 
 

@@ -11,6 +11,8 @@ import os
 import time
 from collections.abc import Callable, Mapping
 
+WAITS_FILE = "/schedstat"
+"""End of the path of the file with the waits of a thread."""
 SHORTEST_S = 0.005
 """Minimum remaining time, so that few looks are taken at it."""
 MAX_SHARE = 10.0
@@ -62,7 +64,7 @@ def waited_s() -> dict[str, float]:
         return found
     for task in tasks:
         try:
-            with open(f"/proc/self/task/{task}/schedstat", "rb") as file:
+            with open(f"/proc/self/task/{task}{WAITS_FILE}", "rb") as file:
                 found[task] = int(file.read().split()[1]) / 1e9
         except (OSError, IndexError, ValueError):  # the thread has ended, or nothing is counted
             continue

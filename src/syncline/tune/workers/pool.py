@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from syncline.core import api
+from syncline.core import api, worker_imports
 from syncline.core.error_messages import death_of
 from syncline.core.lifecycle import ensure_engine
 from syncline.core.placement import PlacementGroup, PlacementGroupSchedulingStrategy
@@ -30,6 +30,10 @@ logger = logging.getLogger("syncline")
 
 SPARE = 2
 """Number of processes that wait for new trials."""
+MODULES = ("syncline.tune.registry", "syncline.tune.context")
+"""Modules that every trial needs: that of the pickled trainable, and that of `tune.report`. The
+import takes longer than the start of a process.
+"""
 CONCURRENCY = 3
 """Concurrent calls of a process: the controller's, and requests for stacks and profiles."""
 CLEAN_UP_S = 10.0
@@ -95,6 +99,7 @@ class ProcessPool:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         engine = ensure_engine()
+        worker_imports.expect(*MODULES)
         self._trainable = trainable
         self._reuse = reuse
         self._isolated = isolated
