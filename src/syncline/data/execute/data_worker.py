@@ -32,7 +32,6 @@ from syncline.data.execute.task_run import (
     TaskReport,
     TaskRequest,
     TaskRun,
-    loaded_torch,
     random_seed_of,
     seed_generators,
     slice_inputs,
@@ -150,11 +149,6 @@ class DataWorker:
             return
         self._threads = code.threads
         thread_limits.limit(code.threads)
-        torch = loaded_torch()  # it no longer reads the variable
-        if torch is not None:
-            wanted = thread_limits.of_program() or str(code.threads)
-            if wanted.isdigit():
-                torch.set_num_threads(max(1, int(wanted)))
 
     def _next_block(self) -> tuple[TaskReport, pa.Table | None]:
         running = self._running

@@ -148,6 +148,7 @@ def limit_threads(local_world_size: int) -> None:
     Calls torch explicitly, since a process forked after `import torch` no longer reads the
     variable.
     """
+    thread_limits.lift()  # of the actor
     wanted = thread_limits.of_program()
     if wanted is not None and wanted.isdigit():
         torch.set_num_threads(max(1, int(wanted)))

@@ -12,7 +12,6 @@ import importlib
 import os
 import queue
 import shutil
-import sys
 import tempfile
 import threading
 import time
@@ -435,12 +434,7 @@ def limit_threads(cpus: float) -> None:
     """Let libraries use one thread per CPU of the trial, unless OMP_NUM_THREADS is set. Otherwise
     each trial would use all cores.
     """
-    if thread_limits.of_program():
-        return
-    threads = thread_limits.threads_for(cpus)
-    thread_limits.limit(threads)
-    if "torch" in sys.modules:  # torch read the variable when it was imported
-        sys.modules["torch"].set_num_threads(threads)
+    thread_limits.limit(thread_limits.threads_for(cpus))
 
 
 def stack() -> str:
