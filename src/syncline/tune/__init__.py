@@ -6,10 +6,10 @@ Files in the order of the data flow: `config` (configuration), `result` (keys an
 `registry` (trainables by name), `search/` (searchers), `schedulers/` and `stopper/` (early stops),
 `controller/` (decisions, execution, persistence), `experiment/` (trials), `execution/` (resources),
 `workers/` (processes), `plain_pickle` (fast pickling of plain values), `callback` and `logger/`
-(observers), `console/` and `progress_reporter` (display), `trial_history` (reported results, best
-trial), `result_grid`, `analysis/` and `plots/` (results), `examples/`, `utils/` (helpers of
-programs). `tune_config` re-exports the configuration under Ray's module name; `sklearn` says what
-to use instead of a module that Ray no longer has.
+(observers), `console/` and `progress_reporter` (display), `results_file` (results of short trials),
+`trial_history` (reported results, best trial), `result_grid`, `analysis/` and `plots/` (results),
+`examples/`, `utils/` (helpers of programs). `tune_config` re-exports the configuration under Ray's
+module name; `sklearn` says what to use instead of a module that Ray no longer has.
 """
 
 import importlib

@@ -217,7 +217,6 @@ def test_a_process_that_grew_is_replaced(
     assert state.restore().startswith("the process grew by")
 
 
-def test_a_look_at_the_own_time_on_another_thread_is_no_open_file() -> None:
-    state = ProcessState(lambda: None)
+def test_a_look_at_the_own_time_on_another_thread_is_no_open_file(state: ProcessState) -> None:
     with open(f"/proc/self/task/{os.getpid()}/schedstat"):
         assert state.restore() == ""
