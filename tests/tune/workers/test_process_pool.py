@@ -8,6 +8,7 @@ from typing import Any
 import cloudpickle
 import pytest
 
+from syncline.tune import registry
 from syncline.tune.execution.placement_groups import PlacementGroupFactory
 from syncline.tune.registry import WithNames
 from syncline.tune.trainable.function_trainable import wrap_function
@@ -106,8 +107,15 @@ def test_without_reuse_a_process_ends_after_its_trial(processes: Pool) -> None:
 
 
 @pytest.mark.processes
-def test_a_new_process_imports_nothing_of_the_library_for_a_trial() -> None:
+def test_a_new_process_imports_nothing_of_the_library_for_a_trial(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The fork server has imported `MODULES` and `trial_runner` before it forks the process."""
+    for names in (
+        "_environments",
+        "_parts",
+    ):  # other tests register names of reinforcement learning
+        monkeypatch.setattr(registry, names, {})
     program = f"""
 import importlib, pickle, sys
 for name in (*{MODULES!r}, "syncline.tune.workers.trial_runner"):
