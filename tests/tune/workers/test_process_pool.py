@@ -114,7 +114,7 @@ def test_a_new_process_imports_nothing_of_the_library_for_a_trial(
     for names in (
         "_environments",
         "_parts",
-    ):  # other tests register names of reinforcement learning
+    ):  # other tests register some
         monkeypatch.setattr(registry, names, {})
     program = f"""
 import importlib, pickle, sys
