@@ -111,10 +111,7 @@ def test_a_new_process_imports_nothing_of_the_library_for_a_trial(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The fork server has imported `MODULES` and `trial_runner` before it forks the process."""
-    for names in (
-        "_environments",
-        "_parts",
-    ):  # other tests register some
+    for names in ("_environments", "_parts"):  # other tests register some
         monkeypatch.setattr(registry, names, {})
     program = f"""
 import importlib, pickle, sys
