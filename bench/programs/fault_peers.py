@@ -28,7 +28,8 @@ from torch import nn
 from torch._C import _distributed_c10d
 from torch.utils.data import DataLoader
 
-from syncline.testing.torch_training import Batches, reduced, small_model
+from syncline.testing.emulated_network import EmulatedHost, EmulatedNetwork
+from syncline.testing.torch_training import Batches, joined, reduced, small_model
 from syncline.testing.training_faults import FaultInjector, FaultPlan, TrainingFault
 
 TRAINS_S = 12.0
@@ -44,7 +45,8 @@ def main(fault: str, directory: Path) -> None:
     rank = dist.get_rank()
     threading.Thread(target=_dump_later, args=(directory / f"rank{rank}",), daemon=True).start()
     plan = FaultPlan(fault=None if fault == "none" else TrainingFault(fault), first_step=20)
-    injector = FaultInjector(plan, rank)
+    network = _emulated(rank) if plan.fault is TrainingFault.NETWORK_DELAY else None
+    injector = FaultInjector(plan, rank, network=network)
     model = nn.parallel.DistributedDataParallel(small_model())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     traced = _tracer(model)
@@ -66,6 +68,15 @@ def main(fault: str, directory: Path) -> None:
         injector.begin_step(step)
     injector.close()
     print(f"rank {rank} ended after {step} steps with loss {loss.item()}", flush=True)
+
+
+def _emulated(rank: int) -> EmulatedHost:
+    """Give each rank a host of its own; the switch is a child of rank 0 and ends with it."""
+    addresses: list[str | None] = [
+        EmulatedNetwork(dist.get_world_size()).address if rank == 0 else None
+    ]
+    dist.broadcast_object_list(addresses)
+    return joined(str(addresses[0]), rank, dist.get_world_size())
 
 
 def _tracer(model: nn.Module) -> Callable[[], AbstractContextManager[object]]:

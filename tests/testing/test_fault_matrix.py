@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 import syncline
+from syncline.testing import emulated_network
 from syncline.testing.fault_matrix import Trial, run_trial
-from syncline.testing.torch_training import Parallelism
+from syncline.testing.torch_training import PARALLELISMS, Parallelism
 from syncline.testing.training_faults import FaultPlan, TrainingFault
 
 pytestmark = pytest.mark.processes
@@ -32,6 +33,15 @@ def test_rank_and_cause_are_named(
     parallelism: Parallelism, fault: TrainingFault, tmp_path: Path
 ) -> None:
     plan = FaultPlan(fault=fault, rank=2, first_step=20)
+    trial = run_trial(tmp_path / "run", parallelism, plan, limit_s=120)
+    assert trial.is_right, trial
+
+
+@pytest.mark.parametrize("parallelism", PARALLELISMS)
+def test_the_host_with_a_slow_network_is_named(parallelism: Parallelism, tmp_path: Path) -> None:
+    if why := emulated_network.obstacle():
+        pytest.skip(why)
+    plan = FaultPlan(fault=TrainingFault.NETWORK_DELAY, rank=2, first_step=20)
     trial = run_trial(tmp_path / "run", parallelism, plan, limit_s=120)
     assert trial.is_right, trial
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from syncline.diagnosis.collective_calls import CollectiveCall
 from syncline.diagnosis.thread_states import ThreadTimes
 from syncline.records import dataclass
@@ -10,6 +12,21 @@ WINDOW_S = 2.0
 """Interval of observations. They are made at multiples of it since the epoch, so that those of all
 ranks show the same collective operations.
 """
+SLOW_WINDOWS = 3
+"""Windows in a row with the same slow rank or host, after which there is a verdict."""
+
+
+Address = tuple[str, int]
+"""Host and port."""
+
+
+class Link(NamedTuple):
+    """A TCP connection to another host."""
+
+    local: Address
+    remote: Address
+    round_trip_s: float
+    """Seconds of a round trip, smoothed by the system."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,3 +41,5 @@ class RankObserved:
     """The program's most frequent line in the window; empty if it is unknown."""
     calls: tuple[CollectiveCall, ...] | None
     """Recent collective calls; None if they were not read."""
+    links: tuple[Link, ...] = ()
+    """Connections to other hosts that are in use."""

@@ -4,7 +4,8 @@ Every two seconds each rank sends its recent collective calls and how its thread
 From the calls follows which rank the others wait for: in a call that does not end, the rank that
 has not made it or made another one; in calls that end, the rank that comes last. Its times,
 compared with the median of the others, show why. A rank is called slow if the others
-waited for it in several windows in a row, so that a single slow step does not raise an alarm.
+waited for it in several windows in a row, so that a single slow step does not raise an alarm. If
+no rank comes late, the network of a host may be slow (`host_network`).
 """
 
 from __future__ import annotations
@@ -22,16 +23,15 @@ from syncline.diagnosis.collective_calls import (
     first_difference,
     lateness,
 )
-from syncline.diagnosis.observation import WINDOW_S, RankObserved
+from syncline.diagnosis.host_network import HostNetwork
+from syncline.diagnosis.observation import SLOW_WINDOWS, WINDOW_S, RankObserved
 from syncline.diagnosis.thread_states import ThreadTimes
 from syncline.records import dataclass
 from syncline.runs.outliers import ranks_text
-from syncline.runs.verdicts import STALLS, Cause, Verdict
+from syncline.runs.verdicts import SLOWNESS, STALLS, Cause, Verdict
 
 SLOW_SHARE = 0.15
 """Share of a window that the others wait for one rank from which on it may be called slow."""
-SLOW_WINDOWS = 3
-"""Windows in a row with the same slow rank, after which it is called slow."""
 DOMINANCE = 3.0
 """Factor by which the waits for the slow rank exceed those for any other one."""
 STALL_S = 5.0
@@ -85,6 +85,7 @@ class RankHealth:
         self._heard: dict[int, float] = {}
         self._began_s: float | None = None  # time of the first observation
         self._pending: dict[int, dict[int, RankObserved]] = {}  # window -> rank -> observation
+        self._network = HostNetwork()
         self._slow: deque[SlowWindow | None] = deque(maxlen=SLOW_WINDOWS)
         self._told: Verdict | None = None
         self.table: dict[int, float] = {}
@@ -112,7 +113,11 @@ class RankHealth:
         is_stalled = self._told is not None and self._told.cause in STALLS
         if found is None and is_stalled and self._absence() is None:
             self._told = None  # the operation has ended
-        return self._new(found or self._late_window(members))
+        late, slow_network = self._late_window(members), self._network.observe(members)
+        told = self._told
+        if slow_network is None and told is not None and told.cause is Cause.NETWORK_DELAY:
+            self._told = None
+        return self._new(found or slow_network or late)
 
     def stalled(self, now_s: float, stopped_ranks: Collection[int] = ()) -> Verdict | None:
         """Return a new verdict about a call that does not end, or None.
@@ -224,8 +229,7 @@ class RankHealth:
     def _slow_rank(self) -> Verdict | None:
         windows = [each for each in self._slow if each is not None]
         if len(windows) < SLOW_WINDOWS or len({each.rank for each in windows}) != 1:
-            told = self._told
-            if self._slow[-1] is None and told is not None and told.cause not in STALLS:
+            if self._slow[-1] is None and self._told is not None and self._told.cause in SLOWNESS:
                 self._told = None  # it is not slow any more
             return None
         rank = windows[-1].rank

@@ -33,6 +33,7 @@ class Cause(str, Enum):
     GARBAGE_COLLECTION = "garbage collection"
     STOPPED = "stopped"
     DEAD = "dead"
+    NETWORK_DELAY = "network delay"
     NOT_A_NUMBER = "nan"
 
 
@@ -41,6 +42,10 @@ DIFFERENCES = frozenset(
     {Cause.MISSING_COLLECTIVE, Cause.MISMATCHED_COLLECTIVES, Cause.MISMATCHED_SHAPES}
 )
 """Causes for which the calls of the ranks differ. Gloo may abort a process then."""
+SLOWNESS = frozenset(
+    {Cause.COMPUTE, Cause.DATA, Cause.DISK, Cause.CPU_CONTENTION, Cause.GARBAGE_COLLECTION}
+)
+"""Causes for which a rank comes late to collective operations."""
 STALLS = DIFFERENCES | {Cause.STOPPED}
 """Causes for which the training makes no progress."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,7 +19,8 @@ from syncline import runs
 from syncline.core import control
 from syncline.records import dataclass
 from syncline.runs.verdicts import Verdict, verdicts
-from syncline.testing.torch_training import PARALLELISMS, Parallelism, train_with_fault
+from syncline.testing import emulated_network
+from syncline.testing.torch_training import PARALLELISMS, TIMEOUT_S, Parallelism, train_with_fault
 from syncline.testing.training_faults import FaultPlan, TrainingFault
 from syncline.train import FailureConfig, RunConfig, ScalingConfig
 from syncline.train.torch import TorchConfig, TorchTrainer
@@ -27,8 +28,6 @@ from syncline.train.torch import TorchConfig, TorchTrainer
 RANKS = 4
 LIMIT_S = 30.0
 """Longest wait for a verdict."""
-TIMEOUT_S = 60.0
-"""Limit of a collective operation in a trial."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +63,7 @@ class Trial:
 def run_matrix(
     directory: Path,
     *,
-    faults: Sequence[TrainingFault | None] = tuple(TrainingFault),
+    faults: Sequence[TrainingFault | None] | None = None,
     parallelisms: Sequence[Parallelism] = PARALLELISMS,
     trials: int = 1,
     pause_s: float = 0.0,
@@ -73,11 +72,17 @@ def run_matrix(
 
     Args:
         directory: Directory for the run directories.
-        faults: Faults; None for a run without one.
+        faults: Faults; one that is None means a run without a fault. By default all that this
+            process may inject: `TrainingFault.NETWORK_DELAY` needs root on Linux.
         parallelisms: Ways of parallelism.
         trials: Number of repetitions.
         pause_s: Least time of a step in seconds.
     """
+    if faults is None:
+        is_possible = emulated_network.obstacle() is None
+        faults = [
+            each for each in TrainingFault if is_possible or each is not TrainingFault.NETWORK_DELAY
+        ]
     for repetition in range(trials):
         for fault in faults:
             for parallelism in parallelisms:
@@ -98,6 +103,20 @@ def run_trial(
 
     Without a fault, the training lasts for `limit_s`.
     """
+    if plan.fault is not TrainingFault.NETWORK_DELAY:
+        return _run_trial(path, parallelism, plan, {"pause_s": pause_s}, limit_s)
+    with emulated_network.EmulatedNetwork(RANKS) as network:
+        settings = {"pause_s": pause_s, "network": network.address}
+        return _run_trial(path, parallelism, plan, settings, limit_s)
+
+
+def _run_trial(
+    path: Path,
+    parallelism: Parallelism,
+    plan: FaultPlan,
+    settings: Mapping[str, object],
+    limit_s: float,
+) -> Trial:
     stop = path.parent / f"{path.name}.stop"
     stop.unlink(missing_ok=True)
     errors: list[BaseException] = []
@@ -108,7 +127,7 @@ def run_trial(
             "plan": plan.to_json(),
             "steps": 1_000_000,
             "stop": str(stop),
-            "pause_s": pause_s,
+            **settings,
         },
         torch_config=TorchConfig(timeout_s=TIMEOUT_S),
         scaling_config=ScalingConfig(num_workers=RANKS),

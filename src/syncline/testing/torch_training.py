@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Literal
 
 import torch
@@ -15,11 +16,17 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 from torch.utils.data import DataLoader, Dataset
 
 from syncline import train
+from syncline.testing import emulated_network
+from syncline.testing.emulated_network import EmulatedHost
 from syncline.testing.training_faults import FaultInjector, FaultPlan, TrainingFault
 from syncline.train.torch import prepare_model
 
 Parallelism = Literal["ddp", "fsdp2", "tensor"]
 PARALLELISMS: tuple[Parallelism, ...] = ("ddp", "fsdp2", "tensor")
+TIMEOUT_S = 60.0
+"""Limit of a collective operation in a trial."""
+STORE_PORT = 29500
+"""Port of the store of the process group on the emulated host of rank 0."""
 WIDTH = 64
 BATCH = 16
 
@@ -62,12 +69,14 @@ def train_with_fault(config: Mapping[str, object]) -> None:
 
     Args:
         config: Also "parallelism", and "plan", the result of `FaultPlan.to_json`. "pause_s" is the
-            least time of a step in seconds.
+            least time of a step in seconds. With "network", the address of an `EmulatedNetwork`,
+            each rank gets a host of its own.
     """
     context = train.get_context()
     rank, world_size = context.get_world_rank(), context.get_world_size()
     plan = FaultPlan.from_json(config["plan"])  # type: ignore[arg-type]  # plain values
-    injector = FaultInjector(plan, rank)
+    network = joined(str(config["network"]), rank, world_size) if "network" in config else None
+    injector = FaultInjector(plan, rank, network=network)
     model = prepared(config["parallelism"], world_size)  # type: ignore[arg-type]  # checked
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     batches = iter(DataLoader(Batches(injector.load), batch_size=None))
@@ -90,6 +99,18 @@ def train_with_fault(config: Mapping[str, object]) -> None:
                 return
     finally:
         injector.close()
+
+
+def joined(network: str, rank: int, world_size: int) -> EmulatedHost:
+    """Give this rank a host of its own, and make the process group anew between the hosts."""
+    dist.barrier()
+    dist.destroy_process_group()
+    host = emulated_network.join(network, rank)
+    os.environ["GLOO_SOCKET_IFNAME"] = host.interface
+    limit = timedelta(seconds=TIMEOUT_S)
+    store = dist.TCPStore(emulated_network.address(0), STORE_PORT, world_size, rank == 0, limit)
+    dist.init_process_group("gloo", store=store, timeout=limit, rank=rank, world_size=world_size)
+    return host
 
 
 def reduced(loss: torch.Tensor, wants_end: bool, fault: TrainingFault | None) -> bool:

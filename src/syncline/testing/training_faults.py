@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 
 from syncline.records import dataclass
+from syncline.testing.emulated_network import EmulatedHost
 
 _BURN = "import os\nwhile os.getppid() == {parent}: sum(range(1000))"
 """Program that uses a core until its parent has ended."""
@@ -28,6 +29,10 @@ NICENESS = 10
 GARBAGE = 400_000
 """Objects that each forced collection looks at."""
 FILE_BYTES = 16 << 20
+HOPS = 5
+"""A delayed network delays each packet by this fraction of the seconds that a step should lose, as
+an operation sends several packets one after the other.
+"""
 
 
 class TrainingFault(str, Enum):
@@ -53,6 +58,8 @@ class TrainingFault(str, Enum):
     """The rank stops itself with SIGSTOP."""
     DEAD = "dead"
     """The rank kills itself with SIGKILL."""
+    NETWORK_DELAY = "network delay"
+    """Packets from and to the host of the rank are late; needs hosts of `emulated_network`."""
     NOT_A_NUMBER = "nan"
     """The batch of the rank has a NaN."""
 
@@ -99,14 +106,25 @@ class FaultInjector:
         plan: The plan.
         rank: Rank of this process.
         burn: Computes for about a millisecond; by default a Python loop.
+        network: The host of this rank, for `TrainingFault.NETWORK_DELAY`.
     """
 
     def __init__(
-        self, plan: FaultPlan, rank: int, burn: Callable[[], object] = lambda: sum(range(30_000))
+        self,
+        plan: FaultPlan,
+        rank: int,
+        burn: Callable[[], object] = lambda: sum(range(30_000)),
+        network: EmulatedHost | None = None,
     ) -> None:
         self._fault = plan.fault if plan.rank == rank else None
         self._plan = plan
         self._burn = burn
+        self._network = network
+        if self._fault is TrainingFault.NETWORK_DELAY and network is None:
+            raise ValueError(
+                "`TrainingFault.NETWORK_DELAY` needs a host of an emulated network for each rank: "
+                "pass `network=emulated_network.join(...)`, or run the fault with `run_trial`."
+            )
         self._step = -1
         self._burners: list[subprocess.Popen[bytes]] = []
         self._garbage: list[list[object]] = []
@@ -173,6 +191,8 @@ class FaultInjector:
             os.kill(os.getpid(), signal.SIGKILL)
         elif self._fault is TrainingFault.CPU_CONTENTION:
             self._share_core()
+        elif self._network is not None and self._fault is TrainingFault.NETWORK_DELAY:
+            self._network.delay(self._plan.seconds / HOPS)
         elif self._fault is TrainingFault.GARBAGE_COLLECTION:
             for number in range(GARBAGE):
                 self._garbage.append([number])

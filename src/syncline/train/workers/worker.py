@@ -24,6 +24,7 @@ from syncline.core.error_frames import pack_error
 from syncline.core.lifecycle import ensure_engine
 from syncline.core.termination import on_terminate
 from syncline.core.tracebacks import user_traceback
+from syncline.diagnosis.host_links import read_links
 from syncline.diagnosis.observation import RankObserved
 from syncline.diagnosis.thread_states import ThreadMeter
 from syncline.runs.rank_log import capture_output, flush_output
@@ -200,6 +201,7 @@ class TrainWorker:
                 times=self._meter.times(),
                 line=self._meter.take_line(),
                 calls=session.call_log.read(window),
+                links=read_links(),
             )
         except Exception as error:  # only for the diagnosis, so no reason to end a training
             logger.debug("The collective calls of this process are unknown: %r", error)
