@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from syncline.diagnosis.collective_calls import CollectiveCall
-from syncline.diagnosis.observation import RankObserved
+from syncline.diagnosis.observation import Link, RankObserved
 from syncline.diagnosis.rank_health import RankHealth
 from syncline.diagnosis.thread_states import ThreadTimes
 from syncline.runs.verdicts import Cause, Verdict
@@ -24,6 +25,19 @@ def call(number: int, at_s: float, *, pending: bool = False, sizes: str = "[2]")
     )
 
 
+def links(rank: int, delays_s: Mapping[int, float]) -> tuple[Link, ...]:
+    """Return the connections of a rank to all others, each on a host of its own."""
+    return tuple(
+        Link(
+            (f"10.0.0.{rank}", other),
+            (f"10.0.0.{other}", rank),
+            1e-4 + 2 * (delays_s.get(rank, 0.0) + delays_s.get(other, 0.0)),
+        )
+        for other in range(RANKS)
+        if other != rank
+    )
+
+
 class Ranks:
     """Observations of four ranks with ten calls in each window of two seconds."""
 
@@ -32,9 +46,15 @@ class Ranks:
         self.spent: dict[int, dict[str, float]] = {rank: {} for rank in range(RANKS)}
 
     def window(
-        self, number: int, late: dict[int, float] | None = None, spent: dict[int, Any] | None = None
+        self,
+        number: int,
+        late: dict[int, float] | None = None,
+        spent: dict[int, Any] | None = None,
+        delays_s: Mapping[int, float] = {},
     ) -> list[Verdict]:
-        """Let a window end; `late` has the delay of each call by rank, `spent` seconds."""
+        """Let a window end; `late` has the delay of each call by rank, `spent` seconds, `delays_s`
+        the delays of the ranks' hosts.
+        """
         found = []
         for rank in range(RANKS):
             for name, seconds in (spent or {}).get(rank, {}).items():
@@ -48,6 +68,7 @@ class Ranks:
                 times=ThreadTimes(**self.spent[rank]),
                 line="step (train.py:3)",
                 calls=calls,
+                links=links(rank, delays_s),
             )
             verdict = self.health.observe(rank, observed, 2.0 * number)
             found += [verdict] if verdict is not None else []
@@ -99,6 +120,24 @@ def test_the_text_names_the_line_and_the_share() -> None:
     text = slow({"running_s": 1.0, "cpu_s": 1.0}).text
     assert text.startswith("Rank 2 is slow: the other ranks waited for it 5")
     assert "step (train.py:3)" in text
+
+
+def test_a_rank_that_is_late_without_spending_more_time_is_no_verdict() -> None:
+    ranks = Ranks()
+    spent = {rank: {"running_s": 0.5, "communication_s": 1.0} for rank in range(RANKS)}
+    spent[2] = {"running_s": 0.7, "communication_s": 1.0}  # late by a second in each window
+    assert [each for n in range(6) for each in ranks.window(n, {2: 0.1}, spent)] == []
+
+
+def test_a_slow_network_is_told_once_and_is_over_with_the_delay() -> None:
+    ranks, found = Ranks(), []
+    communication = {rank: {"communication_s": 1.8} for rank in range(RANKS)}
+    for number in range(6):
+        found += ranks.window(number, spent=communication, delays_s={2: 0.02})
+    assert [(each.cause, each.ranks) for each in found] == [(Cause.NETWORK_DELAY, (2,))]
+    assert ranks.health.current is not None
+    assert ranks.window(6, spent=communication) == []
+    assert ranks.health.current is None
 
 
 def test_two_slow_windows_are_no_verdict() -> None:
