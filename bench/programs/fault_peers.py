@@ -36,6 +36,7 @@ TRAINS_S = 12.0
 LIMIT_S = 30.0
 SLACK_S = 5.0
 """Seconds until a rank ends after its dump, as the others may be later."""
+_networks: list[EmulatedNetwork] = []
 
 
 def main(fault: str, directory: Path) -> None:
@@ -71,12 +72,12 @@ def main(fault: str, directory: Path) -> None:
 
 
 def _emulated(rank: int) -> EmulatedHost:
-    """Give each rank a host of its own; the switch is a child of rank 0 and ends with it."""
-    addresses: list[str | None] = [
-        EmulatedNetwork(dist.get_world_size()).address if rank == 0 else None
-    ]
+    """Give each rank a host of its own; the network ends with rank 0."""
+    if rank == 0:
+        _networks.append(EmulatedNetwork(dist.get_world_size()))
+    addresses = [each.address for each in _networks] or [""]
     dist.broadcast_object_list(addresses)
-    return joined(str(addresses[0]), rank, dist.get_world_size())
+    return joined(addresses[0], rank, dist.get_world_size())
 
 
 def _tracer(model: nn.Module) -> Callable[[], AbstractContextManager[object]]:
