@@ -96,6 +96,7 @@ class TestHere:
     def test_a_killed_supervisor_is_noticed(self, client: JobSubmissionClient) -> None:
         job_id = client.submit_job(entrypoint="echo x; exec sleep 600")
         assert eventually(lambda: client.get_job_logs(job_id))
+        assert eventually(lambda: client.get_job_info(job_id).driver_info is not None)
         state = json.loads(next(_jobs_root().glob("*/state.json")).read_text())
         os.kill(state["supervisor"], signal.SIGKILL)
         assert eventually(lambda: client.get_job_status(job_id) == JobStatus.FAILED)

@@ -169,7 +169,7 @@ def test_a_controller_writes_no_more_when_another_has_taken_over(tmp_path: Path)
     )
     for write in (
         lambda: former.commit(late),
-        lambda: former.record(0, Reported(index=1, metrics={}, time=1.0)),
+        former.check_token,
         lambda: former.validated(0, {}),
     ):
         with pytest.raises(RuntimeError, match="Another controller has taken over"):

@@ -149,6 +149,7 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
         """Answers requests about the workers, on any thread."""
         self.live.diagnosis = self._diagnosis
         self._end: events.End | None = None
+        self._is_token_checked = False  # for the batch that is handled
         self._interrupt_reason = ""
 
     def run(self) -> Result:
@@ -267,6 +268,7 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
 
     def _handle_batch(self, batch: _Batch) -> None:
         attempt, rank = batch.attempt, batch.rank
+        self._is_token_checked = False
         for message in batch.messages:
             if isinstance(message, Failed):
                 # User code is unpickled here, so that the state machine stays pure.
@@ -516,6 +518,9 @@ class TrainController(Dispatcher[Instruction, None], handles=Instruction):
     @on(events.RecordReport)
     def _record(self, instruction: events.RecordReport) -> None:
         report = instruction.report
+        if not self._is_token_checked:
+            self._recorder.check_token()
+            self._is_token_checked = True
         self._recorder.record(instruction.rank, report)
         if instruction.rank == 0:
             self._callbacks.report(self._recorder.steps.of(report.index), report.metrics)

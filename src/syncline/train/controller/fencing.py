@@ -4,7 +4,7 @@ The cluster gives up a controller whose node was disconnected, and another one c
 The first may still be alive and reach the storage. Therefore each controller writes a fencing token
 into the run directory when it starts, and checks the token before each write that matters. Check
 and write are two steps: a controller that is superseded in between (microseconds on a local
-filesystem, one request elsewhere) is not stopped.
+filesystem, one request elsewhere; the milliseconds of a batch for metrics) is not stopped.
 """
 
 from __future__ import annotations

@@ -234,16 +234,23 @@ class RunRecorder:
             "attempt", number=number, first_report=first_report, first_step=first_step, **fields
         )
 
+    def check_token(self) -> None:
+        """Call before `record`, once for reports that come together: each check takes as long as
+        half of the rest.
+
+        Raises:
+            RuntimeError: Another controller has taken over.
+        """
+        if self.storage.local:  # remote records are uploaded with the next checkpoint
+            self._check_token()
+
     def record(self, rank: int, report: Reported) -> None:
         """Record one rank's metrics.
 
         Raises:
             StorageFullError: The disk is full.
             OSError: The metrics cannot be written for another reason.
-            RuntimeError: Another controller has taken over.
         """
-        if self.storage.local:  # remote records are uploaded with the next checkpoint
-            self._check_token()
         if rank == 0:
             self.last_metrics = report.metrics
             self._write_optional(
