@@ -7,6 +7,7 @@ import logging
 import logging.handlers
 import os
 import pickle
+import re
 import subprocess
 import sys
 import warnings
@@ -136,6 +137,16 @@ def test_a_filter_for_a_module_that_is_not_loaded_waits_for_it(
         program_state._filter_warnings(state)
         with pytest.raises(category):
             warnings.warn("a warning of the tool", category, stacklevel=1)
+
+
+def test_a_worker_does_not_compile_the_pattern_of_a_filter_again() -> None:
+    pattern = re.compile("size changed", re.IGNORECASE)  # as a module has that the worker imported
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "size changed")
+        state = pickle.loads(pickle.dumps(program_state.capture()))
+    with warnings.catch_warnings():
+        program_state._filter_warnings(state)
+        assert any(message is pattern for _, message, *_ in warnings.filters)
 
 
 def test_a_state_is_sent_only_when_it_changes(

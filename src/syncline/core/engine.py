@@ -7,6 +7,7 @@ the engine on a cluster only translates. Every engine passes the conformance sui
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -60,7 +61,7 @@ class ActorRecord:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)  # compiled now, and not in each worker anew
 class RuntimeInfo:
     """Identity of the calling code; fields that do not apply are None."""
 

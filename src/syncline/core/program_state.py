@@ -20,13 +20,14 @@ import logging
 import logging.handlers
 import os
 import pickle
+import re
 import sys
 import threading
 import types
 import warnings
 import weakref
 from collections.abc import Iterator
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeAlias
 
 import cloudpickle
 
@@ -54,17 +55,24 @@ class LoggerState:
     filters: tuple[bytes, ...]
 
 
+Pattern: TypeAlias = re.Pattern[str] | str | None
+PackedPattern: TypeAlias = tuple[str, int] | str | None
+"""Text and flags of a compiled pattern. Python pickles it with a flag that the program did not set,
+so that a worker would not find it among the compiled patterns of modules that it has imported.
+"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class WarningFilter:
     """One entry of `warnings.filters`."""
 
     action: str
-    message: Any
+    message: PackedPattern
     """Pattern, or None for all messages."""
     category: bytes
     """Class of the warnings, pickled."""
     category_module: str
-    module: Any
+    module: PackedPattern
     """Pattern for the module's name, or None for all modules."""
     line: int
     """Line number, or 0 for all lines."""
@@ -167,16 +175,26 @@ def _apply(state: ProgramState, before: ProgramState | None) -> None:
 
 
 def _warning_filter(
-    action: str, message: object, category: object, module: object, line: int
+    action: str, message: Pattern, category: object, module: Pattern, line: int
 ) -> WarningFilter:
     return WarningFilter(
         action=action,
-        message=message,
+        message=_packed(message),
         category=cloudpickle.dumps(category, PROTOCOL),
         category_module=getattr(category, "__module__", "builtins"),
-        module=module,
+        module=_packed(module),
         line=line,
     )
+
+
+def _packed(pattern: Pattern) -> PackedPattern:
+    if isinstance(pattern, re.Pattern):
+        return pattern.pattern, pattern.flags & ~re.UNICODE
+    return pattern
+
+
+def _unpacked(pattern: PackedPattern) -> Pattern:
+    return re.compile(*pattern) if isinstance(pattern, tuple) else pattern
 
 
 def _filter_warnings(state: ProgramState) -> None:
@@ -184,7 +202,8 @@ def _filter_warnings(state: ProgramState) -> None:
     for each in state.warning_filters:
         if each.category_module in sys.modules:
             category = pickle.loads(each.category)
-            entry = (each.action, each.message, category, each.module, each.line)
+            message, module = _unpacked(each.message), _unpacked(each.module)
+            entry = (each.action, message, category, module, each.line)
             warnings.filters.append(entry)  # type: ignore[attr-defined]
 
 
