@@ -63,11 +63,12 @@ def deferred(module: str) -> Any:
 
 @contextmanager
 def without_collections() -> Iterator[None]:
-    """Context of imports that no garbage collection interrupts.
+    """Context that no garbage collection interrupts, for imports and other work that makes many
+    objects and little garbage.
 
-    Imports make little garbage, but so many objects that Python looks at all objects of the
-    program, for a tenth of a second after an import of torch. At the end of the context all objects
-    count as old, so that this does not happen at once then; later collections see them as usual.
+    So many new objects let Python look at all objects of the program, for a tenth of a second after
+    an import of torch. At the end of the context all objects count as old, so that this does not
+    happen at once then; later collections see them as usual.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -16,6 +16,7 @@ continue from their checkpoints.
 from __future__ import annotations
 
 import base64
+import io
 import json
 import os
 import pickle
@@ -27,6 +28,7 @@ import cloudpickle
 from pyarrow import fs as pyarrow_fs
 
 from syncline import faults
+from syncline.optional import without_collections
 from syncline.runs.record_files import LineFile, sealed_name
 from syncline.train.checkpoint import Checkpoint
 from syncline.train.storage.context import ArrowFiles, StorageContext
@@ -191,7 +193,20 @@ class _State(TypedDict):
 def snapshot(machine: TuneMachine, search: SearchAlgorithm, callbacks: CallbackList) -> bytes:
     """Return the whole state of a search."""
     state = _State(machine=machine, search=search.get_state(), callbacks=callbacks.get_state())
-    return bytes(cloudpickle.dumps(state))
+    file = io.BytesIO()
+    with without_collections():
+        _Pickler(file).dump(state)
+    return file.getvalue()
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships no type hints
+    """cloudpickle's pickler with one table of reducers instead of two, which Python code would
+    search for each object.
+    """
+
+    def __init__(self, file: io.BytesIO) -> None:
+        self.dispatch_table = dict(cloudpickle.Pickler.dispatch_table)
+        super().__init__(file)
 
 
 def restore(
@@ -205,6 +220,13 @@ def restore(
     Raises:
         FileNotFoundError: The directory holds no search.
     """
+    with without_collections():
+        return _restored(store, search, callbacks)
+
+
+def _restored(
+    store: SearchStore, search: SearchAlgorithm, callbacks: CallbackList
+) -> tuple[TuneMachine, list[Instruction]]:
     data, journal = store.load()
     state: _State = pickle.loads(data)
     machine = state["machine"]
@@ -275,12 +297,13 @@ def load_trials(path: str, filesystem: pyarrow_fs.FileSystem | None = None) -> l
             f"{path!r} has no {POINTER_FILE}, so it holds no search: pass the experiment "
             "directory itself, `storage_path`/`name` of its RunConfig or `results.experiment_path`."
         )
-    data, journal = store.load()
-    state: _State = pickle.loads(data)
-    machine = state["machine"]
-    for event in journal:
-        machine.handle(event)
-    relocate(machine, storage)
+    with without_collections():
+        data, journal = store.load()
+        state: _State = pickle.loads(data)
+        machine = state["machine"]
+        for event in journal:
+            machine.handle(event)
+        relocate(machine, storage)
     return list(machine.trials)
 
 
