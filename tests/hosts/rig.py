@@ -4,7 +4,8 @@ Each host has its own address, host name and processes: namespaces, held by the 
 process. A switch, which is also a host, connects them. The machine's own network is not affected,
 so rigs do not interfere. A host ends, with all of its processes, when its first process ends, so a
 killed rig leaves nothing behind. Hosts share files, shared memory and the clock. There is no name
-resolution and no route to other networks.
+resolution and no route to other networks. Packets can be lost; `syncline.testing.emulated_network`
+delays them.
 
 Requires root on Linux, and the commands `ip`, `nsenter`, `setpriv` and `unshare`. Without them, a
 rig has the requested number of hosts, but all of them are this machine.

@@ -15,6 +15,7 @@ import pytest
 
 from syncline.testing import eventually, run_program
 from syncline.testing.clusters import THIS_HOST, Host
+from syncline.testing.programs import is_alive
 from tests.hosts.rig import Rig, hosts
 
 pytestmark = pytest.mark.processes
@@ -92,7 +93,7 @@ def test_a_program_on_a_host_dies_with_its_local_process(rig: Rig) -> None:
         program.wait_for("UP")
         (inner,) = psutil.Process(program.pid).children()
         program.send_signal(signal.SIGKILL)
-        eventually(lambda: not inner.is_running() or inner.status() == psutil.STATUS_ZOMBIE)
+        eventually(lambda: not is_alive(inner))
 
 
 def test_a_killed_rig_leaves_nothing_behind(rig: Rig) -> None:
@@ -118,15 +119,7 @@ with hosts(2) as rig:
         )
         family = psutil.Process(program.pid).children(recursive=True)
         program.send_signal(signal.SIGKILL)
-        eventually(
-            lambda: (
-                not [
-                    process
-                    for process in family
-                    if process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-                ]
-            )
-        )
+        eventually(lambda: not any(map(is_alive, family)))
 
 
 def test_without_permission_all_hosts_are_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:

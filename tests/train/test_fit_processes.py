@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import torch
 
@@ -24,6 +23,7 @@ import syncline
 import syncline.data
 from syncline import train
 from syncline.testing import run_program
+from syncline.testing.programs import is_alive
 from syncline.train.storage.context import StorageContext
 
 pytestmark = pytest.mark.processes
@@ -376,9 +376,9 @@ def test_no_worker_outlives_a_program_that_is_interrupted_or_killed(
         output, _ = program.communicate(timeout=PATIENCE_S)
     assert ("interrupted as it should be" in output) == (stop is signal.SIGINT)
     deadline = time.monotonic() + PATIENCE_S
-    while any(_alive(pid) for pid in pids) and time.monotonic() < deadline:
+    while any(is_alive(pid) for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not [pid for pid in pids if _alive(pid)]
+    assert not [pid for pid in pids if is_alive(pid)]
 
 
 def _wait_for_pids(directory: Path, count: int) -> list[int]:
@@ -389,13 +389,6 @@ def _wait_for_pids(directory: Path, count: int) -> list[int]:
             return pids
         time.sleep(0.05)
     raise AssertionError(f"only {len(pids)} of {count} workers have started")
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def test_every_rank_gets_all_checkpoints_whoever_reported_them(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from syncline.testing import eventually
+from syncline.testing.programs import is_alive
 from syncline.train import Result
 
 pytestmark = pytest.mark.processes
@@ -124,7 +125,7 @@ class Training:
         """How it ends; no process of it is left."""
         code = self._program.wait(60)
         eventually(
-            lambda: not any(map(_runs, self._started)),
+            lambda: not any(map(is_alive, self._started)),
             what="all processes of the program have ended",
         )
         return code
@@ -140,13 +141,6 @@ class Training:
         if self._program.poll() is None:
             self._program.kill()
             self._program.wait()
-
-
-def _runs(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 @pytest.fixture

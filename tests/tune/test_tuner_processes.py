@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 import syncline
 from syncline import train, tune
+from syncline.testing.programs import is_alive
 from syncline.testing.waiting import eventually
 from syncline.tune.integration.ray_train import TuneReportCallback
 from syncline.tune.schedulers import ASHAScheduler, FIFOScheduler
@@ -67,13 +67,6 @@ def fit(
         tune_config=tune.TuneConfig(**options),
         run_config=run_config,
     ).fit()
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def die_once(marker: Path) -> None:

@@ -271,7 +271,7 @@ def marked(variable: str, marks: Collection[str]) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get(variable) in marks and _runs(process):
+            if process.environ().get(variable) in marks and is_alive(process):
                 found.append(process)
         except (psutil.Error, OSError):
             continue
@@ -285,11 +285,14 @@ def kill_all(processes: Collection[psutil.Process]) -> None:
             process.kill()
         except psutil.NoSuchProcess:
             continue
-    eventually(lambda: not any(map(_runs, processes)), what="killed processes have ended")
+    eventually(lambda: not any(map(is_alive, processes)), what="killed processes have ended")
 
 
-def _runs(process: psutil.Process) -> bool:
+def is_alive(process: psutil.Process | int) -> bool:
+    """Return True if a process, or the process with this id, runs; a zombie does not."""
     try:
+        if isinstance(process, int):
+            process = psutil.Process(process)
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False

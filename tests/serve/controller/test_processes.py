@@ -16,6 +16,7 @@ import syncline
 from syncline import serve
 from syncline.core.api import actors, ensure_engine
 from syncline.serve.client import running_client
+from syncline.testing.programs import is_alive
 from syncline.testing.waiting import eventually
 
 pytestmark = pytest.mark.processes
@@ -122,13 +123,6 @@ def pids(app="default"):
 def controller_pid():
     (pid,) = [actor.pid for actor in actors().actors if actor.name == "SERVE_CONTROLLER"]
     return pid
-
-
-def is_alive(process):
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def proxy_pid():
@@ -292,16 +286,9 @@ def test_shutdown_ends_all_processes(url):
     directory = ensure_engine().session_directory / "serve"
     assert directory.stat().st_mode & 0o777 == 0o700
     serve.shutdown()
-    wait_until(lambda: not any(psutil.pid_exists(pid) and _runs(pid) for pid in known))
+    wait_until(lambda: not any(map(is_alive, known)))
     assert not directory.exists()
     port = int(url.rpartition(":")[2])
     with pytest.raises(httpx.ConnectError):
         httpx.get(url, timeout=60)
     serve.start(http_options={"port": port})  # and it can start again
-
-
-def _runs(pid):
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False

@@ -7,7 +7,6 @@ begins and ends to a file, which outlives the handler's process. `check_effects`
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import http.client
 import itertools
 import os
@@ -18,8 +17,6 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import psutil
 
 from syncline import serve
 from syncline.core.api import actors
@@ -287,10 +284,3 @@ def proxy_pid() -> int | None:
     """Return the process of the proxy; None while there is none."""
     found = [each.pid for each in actors().actors if each.class_name == "ServeProxy"]
     return found[0] if found else None
-
-
-def is_alive(pid: int) -> bool:
-    """Return True if a process runs."""
-    with contextlib.suppress(psutil.Error):
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    return False

@@ -11,6 +11,7 @@ import time
 import pytest
 
 from syncline import serve
+from syncline.testing.programs import is_alive
 from tests.serve.faults.harness import (
     ANSWERED,
     SMALL,
@@ -20,7 +21,6 @@ from tests.serve.faults.harness import (
     check_effects,
     events,
     free_port,
-    is_alive,
     pids,
     post,
     replicas,

@@ -13,6 +13,7 @@ import pytest
 
 from syncline import serve
 from syncline.core.api import ensure_engine
+from syncline.testing.programs import is_alive
 from tests.serve.faults.harness import (
     ANSWERED,
     Effects,
@@ -22,7 +23,6 @@ from tests.serve.faults.harness import (
     check_effects,
     controller_pid,
     free_port,
-    is_alive,
     pids,
     post,
     proxy_pid,

@@ -167,11 +167,7 @@ def test_a_controller_writes_no_more_when_another_has_taken_over(tmp_path: Path)
     place = heir.storage.stage(
         Checkpoint(str(tmp_path / "source-1-0")), "checkpoint_000001", rank=0, token="heirs"
     )
-    for write in (
-        lambda: former.commit(late),
-        former.check_token,
-        lambda: former.validated(0, {}),
-    ):
+    for write in (lambda: former.commit(late), former.check_token, lambda: former.validated(0, {})):
         with pytest.raises(RuntimeError, match="Another controller has taken over"):
             write()
     former.discard_unfinished()

@@ -18,9 +18,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
+from syncline.testing.programs import is_alive
 from syncline.testing.waiting import eventually
 from syncline.tune.controller.search_store import load_trials
 
@@ -87,7 +87,7 @@ class Search:
         """Check that no process of a trial outlives its program."""
         trials = {pid for _, _, pid in self.steps()}
         eventually(
-            lambda: not [pid for pid in trials if _is_alive(pid)],
+            lambda: not [pid for pid in trials if is_alive(pid)],
             what="the end of the trials' processes",
         )
 
@@ -113,13 +113,6 @@ class Search:
 
     def tail(self) -> str:
         return (self.folder / "log").read_text()[-4000:]
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def strike(search: Search, dice: random.Random) -> tuple[str, int]:

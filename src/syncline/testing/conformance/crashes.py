@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 import syncline
 from syncline.testing.conformance.suite import Suite
+from syncline.testing.programs import is_alive
 from syncline.testing.tasks import count_attempt, crash, get, pid, same, wait_for
 from syncline.testing.waiting import eventually
 
@@ -92,7 +92,7 @@ class TaskCrashes(Suite):
     def test_max_calls_replaces_the_process(self) -> None:
         pids = [get(pid.options(max_calls=1).remote()) for _ in range(3)]
         assert len(set(pids)) == 3
-        eventually(lambda: not psutil.pid_exists(pids[0]))
+        eventually(lambda: not is_alive(pids[0]))
 
     def test_object_put_by_a_process_that_died_stays(self) -> None:
         @syncline.remote
@@ -187,11 +187,7 @@ class ActorCrashes(Suite):
         pid = get(mortal.pid.remote())
         assert pid != os.getpid()
         syncline.kill(mortal)
-        eventually(
-            lambda: (
-                not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-            )
-        )
+        eventually(lambda: not is_alive(pid))
 
     def test_error_names_class_and_pid(self) -> None:
         mortal = Mortal.remote()
@@ -224,11 +220,7 @@ class ActorCrashes(Suite):
         for ref in refs:
             with pytest.raises(syncline.exceptions.RayActorError):
                 get(ref)
-        eventually(
-            lambda: (
-                not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-            )
-        )
+        eventually(lambda: not is_alive(pid))
 
     def test_instance_cleans_up_when_the_actor_ends_in_an_orderly_way(self, tmp_path: Path) -> None:
         @syncline.remote
