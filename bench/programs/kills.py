@@ -41,12 +41,12 @@ CHECK_EVERY = 25
 SEED = 1
 
 
-def die_later(killed: Path) -> None:
-    """Kill this process at a random moment, if it is the next victim."""
+def die_later(killed: Path, rank: int) -> None:
+    """Kill this process, which has this rank, at a random moment, if it is the next victim."""
     number = len(list(killed.iterdir()))
     chance = random.Random(f"{SEED} {number}")
     delay_s, victim = chance.expovariate(1.0 / KILL_DISTANCE_S), chance.randrange(RANKS)
-    if number >= KILLS or victim != torch.distributed.get_rank():
+    if number >= KILLS or victim != rank:
         return
 
     def die() -> None:
@@ -97,7 +97,7 @@ def train_fn(config: dict[str, Any]) -> None:
         saving.restore()
     rank, killed = torch.distributed.get_rank(), Path("killed")
     if is_disturbed:
-        die_later(killed)
+        die_later(killed, rank)
     log = os.open(
         f"steps-{rank}" if is_disturbed else os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND
     )

@@ -10,6 +10,7 @@ batches are not in the weights.
 import os
 import signal
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -104,17 +105,24 @@ def _note(values: dict[str, float], replica: Replica, is_made: bool, killed_at: 
         values["rejoined_s"] = seconds
 
 
-if __name__ == "__main__":
-    options = common.arguments()
+def train(
+    function: Callable[[dict[str, Any]], None], config: dict[str, Any], max_failures: int
+) -> None:
+    """Run `function(config)` in two workers, each of them a replica."""
     ray.init(log_to_driver=False)  # torchft logs four lines a step
     TorchTrainer(
-        train_fn,
-        train_loop_config={"out": os.path.abspath(options.out), "folder": os.getcwd()},
+        function,
+        train_loop_config=config,
         scaling_config=ScalingConfig(num_workers=2),
         torch_config=TorchftConfig(lighthouse_kwargs={"min_replicas": 1}, backend="gloo"),
         run_config=RunConfig(
             name="bench",
             storage_path=os.path.abspath("storage"),
-            failure_config=FailureConfig(max_failures=3),
+            failure_config=FailureConfig(max_failures=max_failures),
         ),
     ).fit()
+
+
+if __name__ == "__main__":
+    options = common.arguments()
+    train(train_fn, {"out": os.path.abspath(options.out), "folder": os.getcwd()}, max_failures=3)

@@ -267,6 +267,7 @@ ROWS: tuple[Row, ...] = (
             Contender(
                 name="torchrun", module="kills", argument="torchrun", launcher="restarting torchrun"
             ),
+            Contender(name=TORCHFT, module="torchft_kills", argument="ray-torchft"),
         ),
         metrics=(
             Metric(

@@ -336,11 +336,8 @@ def wait_until_ended(pid: int) -> None:
 
 
 def test_a_kill_ends_the_program_and_what_it_started(storage: Path, tmp_path: Path) -> None:
-    script = "sleep 600 & echo $! $$ > pids; mv pids started; wait; true"
+    script = "sleep 600 & echo $! $$ > started; kill -s KILL $PPID; wait; true"  # at once
     pid = forked(arguments("sh", "-c", script, metric="loss", name="killed"))
-    while not (tmp_path / "started").exists():
-        time.sleep(0.01)
-    os.kill(pid, signal.SIGKILL)
     assert ended(pid) == -signal.SIGKILL
     for started in (tmp_path / "started").read_text().split():
         wait_until_ended(int(started))

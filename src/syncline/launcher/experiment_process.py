@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import IO
 
 from syncline import system
@@ -20,8 +21,8 @@ GRACE_S = 10.0
 DRAIN_S = 5.0
 """Seconds to read on after the end, if a child process of the program holds its output open."""
 TAIL_LINES = 20
-_KILL_AFTER_INPUT = 'read -r line; kill -s KILL -- "-$0"'
-"""Shell script that kills the process group `$0` at the end of its input."""
+_KILL_AFTER_INPUT = 'read -r group; read -r line; kill -s KILL -- "-$group"'
+"""Shell script that reads the number of a process group, and kills it at the end of its input."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -48,24 +49,29 @@ class ExperimentProcess:
     ) -> None:
         self._on_line = on_line
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
-        self._process = subprocess.Popen(
-            command,
-            env=dict(variables),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-            preexec_fn=_end_with_parent if system.IS_LINUX else None,
-        )
         # Its input ends with this process; the death signal reaches the program only.
         self._guard = subprocess.Popen(
-            ("/bin/sh", "-c", _KILL_AFTER_INPUT, str(self._process.pid)),
+            ("/bin/sh", "-c", _KILL_AFTER_INPUT),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+        assert self._guard.stdin is not None
+        try:
+            self._process = subprocess.Popen(
+                command,
+                env=dict(variables),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+                preexec_fn=partial(_prepare, self._guard.stdin.fileno()),
+            )
+        except BaseException:
+            self._guard.communicate()
+            raise
         pairs = zip((self._process.stdout, self._process.stderr), streams, strict=True)
         self._threads = [
             threading.Thread(target=self._read, args=pair, name="syncline-output", daemon=True)
@@ -117,6 +123,10 @@ class ExperimentProcess:
             self._on_line(text)
 
 
-def _end_with_parent() -> None:
-    """Let the system kill this process when its parent ends."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def _prepare(guard: int) -> None:
+    """Prepare the process of the program: tell the guard its group before it starts others, and let
+    the system kill it when its parent ends.
+    """
+    os.write(guard, b"%d\n" % os.getpid())
+    if system.IS_LINUX:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
