@@ -30,7 +30,8 @@ from syncline.util.multiprocessing import Pool
 pytestmark = pytest.mark.processes
 
 LIMIT_S = 60.0
-STANDARD = functools.partial(StandardPool, context=multiprocessing.get_context("fork"))
+# Not "fork": children of this process, which has loaded all libraries of other tests, may crash.
+STANDARD = functools.partial(StandardPool, context=multiprocessing.get_context("forkserver"))
 
 
 @pytest.fixture(scope="module", autouse=True)
