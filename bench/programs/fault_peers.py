@@ -28,7 +28,7 @@ from torch import nn
 from torch._C import _distributed_c10d
 from torch.utils.data import DataLoader
 
-from syncline.testing.emulated_network import EmulatedHost, EmulatedNetwork
+from syncline.testing.emulated_network import EmulatedHost, emulated_network
 from syncline.testing.torch_training import Batches, joined, reduced, small_model
 from syncline.testing.training_faults import FaultInjector, FaultPlan, TrainingFault
 
@@ -36,7 +36,7 @@ TRAINS_S = 12.0
 LIMIT_S = 30.0
 SLACK_S = 5.0
 """Seconds until a rank ends after its dump, as the others may be later."""
-_networks: list[EmulatedNetwork] = []
+_open = contextlib.ExitStack()  # until the end of the process
 
 
 def main(fault: str, directory: Path) -> None:
@@ -72,12 +72,11 @@ def main(fault: str, directory: Path) -> None:
 
 
 def _emulated(rank: int) -> EmulatedHost:
-    """Give each rank a host of its own; the network ends with rank 0."""
-    if rank == 0:
-        _networks.append(EmulatedNetwork(dist.get_world_size()))
-    addresses = [each.address for each in _networks] or [""]
-    dist.broadcast_object_list(addresses)
-    return joined(addresses[0], rank, dist.get_world_size())
+    """Move each rank to a separate host; the network ends with rank 0."""
+    world_size = dist.get_world_size()
+    names = [_open.enter_context(emulated_network(world_size)) if rank == 0 else ""]
+    dist.broadcast_object_list(names)
+    return joined(names[0], rank, world_size)
 
 
 def _tracer(model: nn.Module) -> Callable[[], AbstractContextManager[object]]:

@@ -2,7 +2,7 @@
 `TorchftConfig`, torchft's `Manager` and Gloo.
 
 The kills are those of `kills`: a random one of two replicas kills itself a random time after both
-have begun to train together. The survivor goes on alone meanwhile, so a step counts by the share of
+have begun to train together. The survivor trains alone meanwhile, so a step counts by the share of
 the replicas that took part. Steps that torchft discards count as repeated. The replicas have random
 batches, so samples and weights are not compared.
 """

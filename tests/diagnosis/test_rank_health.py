@@ -26,7 +26,7 @@ def call(number: int, at_s: float, *, pending: bool = False, sizes: str = "[2]")
 
 
 def links(rank: int, delays_s: Mapping[int, float]) -> tuple[Link, ...]:
-    """Return the connections of a rank to all others, each on a host of its own."""
+    """Return the connections of a rank to all others, each on a separate host."""
     return tuple(
         Link(
             (f"10.0.0.{rank}", other),

@@ -22,6 +22,8 @@ from syncline.runs import run_list
 from syncline.runs.experiments import Ledger, Revert, Verdict, best_of, read_experiment
 from syncline.runs.run_directory import RunDirectory
 from syncline.runs.run_storage import LocalDirectory
+from syncline.testing.programs import is_alive
+from syncline.testing.waiting import eventually
 from tests.launcher.test_launcher_working_tree import git
 
 PRINT = "import os, sys; print('loss=' + sys.argv[1])"
@@ -162,7 +164,7 @@ def test_the_end_of_the_budget_ends_the_program_and_what_it_started(
 def test_the_end_of_the_program_ends_what_it_started(storage: Path, tmp_path: Path) -> None:
     script = "sleep 600 > /dev/null 2>&1 & echo $! > pid; echo loss=1"
     assert run(arguments("sh", "-c", script, metric="loss")) == 0
-    wait_until_ended(int((tmp_path / "pid").read_text()))
+    eventually(lambda: not is_alive(int((tmp_path / "pid").read_text())))
 
 
 def test_the_record_lists_the_experiment_with_its_metrics_and_log(storage: Path) -> None:
@@ -322,25 +324,12 @@ def forked(words: Sequence[str], faults: str = "") -> int:
         os._exit(70)
 
 
-def wait_until_ended(pid: int) -> None:
-    """Wait for the end of a process that may have another parent."""
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        try:
-            if "Z" in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]:
-                return
-        except OSError:
-            return
-        time.sleep(0.01)
-    raise AssertionError(f"the process {pid} still runs")
-
-
 def test_a_kill_ends_the_program_and_what_it_started(storage: Path, tmp_path: Path) -> None:
     script = "sleep 600 & echo $! $$ > started; kill -s KILL $PPID; wait; true"  # at once
     pid = forked(arguments("sh", "-c", script, metric="loss", name="killed"))
     assert ended(pid) == -signal.SIGKILL
-    for started in (tmp_path / "started").read_text().split():
-        wait_until_ended(int(started))
+    pids = [int(pid) for pid in (tmp_path / "started").read_text().split()]
+    eventually(lambda: not any(map(is_alive, pids)))
     assert run_list.summarize_run(LocalDirectory(str(storage / "killed"))).state == "killed"
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 
 import pytest
 
 from syncline.testing import emulated_network
-from syncline.testing.emulated_network import EmulatedNetwork
 
 
 def skip_where_no_network_can_be_emulated() -> None:
@@ -45,10 +45,10 @@ else:
 
 def test_hosts_reach_each_other_and_packets_of_a_delayed_host_are_late() -> None:
     skip_where_no_network_can_be_emulated()
-    with EmulatedNetwork(hosts=2) as network:
+    with emulated_network.emulated_network(hosts=2) as network:
         hosts = [
             subprocess.Popen(
-                [sys.executable, "-c", HOST, network.address, str(number)],
+                [sys.executable, "-c", HOST, network, str(number)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -67,4 +67,23 @@ def test_hosts_reach_each_other_and_packets_of_a_delayed_host_are_late() -> None
 def test_the_obstacle_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emulated_network, "obstacle", lambda: "only root may do it")
     with pytest.raises(PermissionError, match="only root may do it"):
-        EmulatedNetwork(hosts=2)
+        emulated_network.emulated_network(hosts=2).__enter__()
+
+
+@pytest.mark.parametrize("hosts", [0, -1, 201])
+def test_a_number_of_hosts_out_of_range_is_named(hosts: int) -> None:
+    with pytest.raises(ValueError, match=f"`hosts={hosts}`: pass a number from 1 to 200"):
+        emulated_network.emulated_network(hosts).__enter__()
+
+
+def test_a_network_that_does_not_exist_is_named() -> None:
+    with pytest.raises(ConnectionError, match=r"No switch has the name 'nowhere' \(Connection"):
+        emulated_network.join("nowhere", 0)
+    with pytest.raises(ValueError, match="`host=200`: pass a number from 0 to 199"):
+        emulated_network.join("nowhere", 200)
+
+
+def test_a_negative_delay_is_refused() -> None:
+    ours, _ = socket.socketpair()
+    with ours, pytest.raises(ValueError, match=r"`delay\(-0.1\)`: pass a number of seconds"):
+        emulated_network.EmulatedHost(ours).delay(-0.1)

@@ -11,7 +11,6 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
@@ -46,7 +45,7 @@ class ActorRecord:
     """Options of every public method by name."""
     groups: tuple[str, ...] = ()
     """Concurrency groups that calls may name."""
-    signatures: Mapping[str, str] = field(default_factory=dict)
+    signatures: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Parameter lists of the methods by name, where they are known."""
 
     @classmethod

@@ -93,8 +93,8 @@ class HostNetwork:
 
 
 def slow_host(links: Mapping[int, Collection[Link]]) -> SlowHost | None:
-    """Return the host whose connections to all other hosts are slower than those between them; None
-    if there is none, or fewer than three hosts.
+    """Return the host whose connections to all other hosts are slower than those between them, or
+    None; of fewer than three hosts always None.
 
     Args:
         links: By rank. A connection counts if both of its ends belong to ranks.

@@ -252,7 +252,7 @@ class RankHealth:
         share = sum(each.share for each in windows) / len(windows)
         seconds = sum(each.seconds for each in windows)
         if excess[cause] < EXPLAINED * seconds:
-            return None  # it is late for a reason that is none of these
+            return None  # its lateness has another cause
         return Verdict(
             cause=cause,
             ranks=(rank,),
@@ -288,10 +288,11 @@ def _slow_window(
     others = max((s for r, s in found.waited_for_s.items() if r != rank), default=0.0)
     if seconds < SLOW_SHARE * found.span_s or seconds < DOMINANCE * others:
         return None
+    share = seconds / found.span_s
     return SlowWindow(
         rank=rank,
-        share=seconds / found.span_s,
-        seconds=seconds / found.span_s * elapsed_s,
+        share=share,
+        seconds=share * elapsed_s,
         excess=_excess(rank, spent),
         usual_contention_s=_usual_contention(rank, spent),
         line=members[rank].line,

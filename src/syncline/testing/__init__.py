@@ -2,7 +2,7 @@
 
 - `waiting`: wait for a condition; `tasks`: small remote functions.
 - `faults`: set fault points.
-- `emulated_network`: hosts of their own for processes of this machine, with delays between them.
+- `emulated_network`: separate hosts for processes of this machine, with delays between them.
 - `training_faults`: faults of one rank of a training; `torch_training`: a small training to inject
   them into; `fault_matrix`: trials of all of them, with the verdict of the run.
 - `resources`: change the resources of this machine's engine.

@@ -1,12 +1,11 @@
-"""A network between hosts that are processes of this machine, with delays: `EmulatedNetwork`.
+"""An emulated network between processes of this machine, with delays: `emulated_network`.
 
-    with EmulatedNetwork(hosts=3) as network:
-        ...  # start processes that call join(network.address, number)
+    with emulated_network(hosts=3) as network:
+        ...  # start processes that call join(network, number)
 
-Each host is a network namespace of its own, with one interface (TUN) whose packets a switch passes
-on to the other hosts; the switch is another process. Needs Linux, the right to create namespaces
-(CAP_SYS_ADMIN, CAP_NET_ADMIN) and /dev/net/tun. Not covered: loss of packets and limits of the
-bandwidth.
+Each host is a separate network namespace with one interface (TUN). Another process, the switch,
+forwards packets between the hosts. Needs Linux, the right to create namespaces (CAP_SYS_ADMIN,
+CAP_NET_ADMIN) and /dev/net/tun. Not covered: lost packets, limited bandwidth.
 """
 
 from __future__ import annotations
@@ -14,19 +13,20 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import heapq
+import math
 import os
+import secrets
 import selectors
 import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
-from pathlib import Path
-from types import TracebackType
 
+MOST_HOSTS = 200
 INTERFACE = "tun0"
 MTU = 32_000
 _TUN = "/dev/net/tun"
@@ -53,43 +53,35 @@ def obstacle() -> str | None:
     return tried.stderr.strip().rpartition("\n")[2] if tried.returncode else None
 
 
-class EmulatedNetwork:
-    """Switch between the hosts; a context manager.
+@contextmanager
+def emulated_network(hosts: int) -> Iterator[str]:
+    """Run a switch between hosts; yield its name, for `join`.
 
     Args:
-        hosts: Number of hosts, up to 200.
+        hosts: Number of hosts, up to `MOST_HOSTS`.
 
     Raises:
         PermissionError: This process cannot emulate a network; the message says why.
+        ValueError: `hosts` is out of range.
     """
-
-    def __init__(self, hosts: int) -> None:
-        why = obstacle()
-        if why is not None:
-            raise PermissionError(f"A network cannot be emulated here: {why}.")
-        self._directory = tempfile.TemporaryDirectory(prefix="syncline-network-")
-        self.address = str(Path(self._directory.name) / "switch")
-        """Path of the switch's socket, for `join`."""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
-            server.bind(self.address)
-            server.listen(hosts)
-            self._switch = subprocess.Popen(
-                [sys.executable, "-m", "syncline.testing.emulated_network", str(server.fileno())],
-                pass_fds=[server.fileno()],
-                stdin=subprocess.PIPE,  # its end tells the switch to end
-            )
-
-    def __enter__(self) -> EmulatedNetwork:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._switch.communicate()
-        self._directory.cleanup()
+    if not 1 <= hosts <= MOST_HOSTS:
+        raise ValueError(f"`hosts={hosts!r}`: pass a number from 1 to {MOST_HOSTS}.")
+    why = obstacle()
+    if why is not None:
+        raise PermissionError(f"A network cannot be emulated here: {why}.")
+    name = f"syncline-network-{secrets.token_hex(8)}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
+        server.bind(f"\0{name}")  # not a file, which would survive a kill
+        server.listen(hosts)
+        switch = subprocess.Popen(
+            [sys.executable, "-m", "syncline.testing.emulated_network", str(server.fileno())],
+            pass_fds=[server.fileno()],
+            stdin=subprocess.PIPE,  # its end tells the switch to end
+        )
+    try:
+        yield name
+    finally:
+        switch.communicate()
 
 
 class EmulatedHost:
@@ -101,20 +93,38 @@ class EmulatedHost:
         self._switch = switch
 
     def delay(self, seconds: float) -> None:
-        """Delay each packet from and to this host by so many seconds from now on."""
+        """Delay each packet from and to this host by so many seconds from now on.
+
+        Raises:
+            ValueError: `seconds` is negative or not finite.
+        """
+        if not 0 <= seconds < math.inf:
+            raise ValueError(f"`delay({seconds!r})`: pass a number of seconds, 0 or more.")
         self._switch.sendall(_DELAY.pack(seconds))
 
 
 def join(network: str, host: int) -> EmulatedHost:
-    """Move the calling thread to a host of its own.
+    """Move the calling thread to a new host.
 
     Args:
-        network: `EmulatedNetwork.address`.
+        network: The name that `emulated_network` yields.
         host: Number of the host, from 0.
+
+    Raises:
+        ConnectionError: The network has ended, or is another one.
+        ValueError: `host` is out of range.
     """
-    tun = _new_host(address(host))
+    if not 0 <= host < MOST_HOSTS:
+        raise ValueError(f"`host={host!r}`: pass a number from 0 to {MOST_HOSTS - 1}.")
     switch = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    switch.connect(network)
+    try:
+        switch.connect(f"\0{network}")
+    except OSError as error:
+        raise ConnectionError(
+            f"No switch has the name {network!r} ({error.strerror}): pass the one that "
+            "`emulated_network` yields, before its context ends."
+        ) from None
+    tun = _new_host(address(host))
     socket.send_fds(switch, [bytes([host])], [tun])
     os.close(tun)
     return EmulatedHost(switch)
@@ -138,7 +148,7 @@ def _new_host(ip: str) -> int:
 def _configure(control: socket.socket, interface: str, ip: str) -> None:
     name = interface.encode()
     for request, value in ((_SIOCSIFADDR, ip), (_SIOCSIFNETMASK, "255.255.255.0")):
-        packed = struct.pack("16sHH4s16x", name, socket.AF_INET, 0, _packed(value))
+        packed = struct.pack("16sHH4s16x", name, socket.AF_INET, 0, socket.inet_aton(value))
         fcntl.ioctl(control, request, packed)
     fcntl.ioctl(control, _SIOCSIFMTU, struct.pack("16si20x", name, MTU))
     _set_up(control, interface)
@@ -149,12 +159,8 @@ def _set_up(control: socket.socket, interface: str) -> None:
     fcntl.ioctl(control, _SIOCSIFFLAGS, flags)
 
 
-def _packed(ip: str) -> bytes:
-    return socket.inet_aton(ip)
-
-
 class _Switch:
-    """Passes packets on between the hosts, until the standard input ends.
+    """Forwards packets between the hosts until the standard input ends.
 
     Args:
         server: Listening socket to which the hosts connect.
@@ -187,7 +193,7 @@ class _Switch:
     def _accept(self) -> None:
         connection, _ = self._server.accept()
         data, descriptors, _, _ = socket.recv_fds(connection, 1, 1)
-        ip, interface = _packed(address(data[0])), descriptors[0]
+        ip, interface = socket.inet_aton(address(data[0])), descriptors[0]
         os.set_blocking(interface, False)
         self._interfaces[ip], self._delays_s[ip] = interface, 0.0
 
@@ -201,14 +207,14 @@ class _Switch:
         def arrived() -> None:
             with suppress(BlockingIOError, OSError):
                 while packet := os.read(interface, MTU + 64):
-                    self._pass_on(ip, packet)
+                    self._forward(ip, packet)
 
         self._selector.register(connection, selectors.EVENT_READ, delayed)
         self._selector.register(interface, selectors.EVENT_READ, arrived)
 
-    def _pass_on(self, source: bytes, packet: bytes) -> None:
+    def _forward(self, source: bytes, packet: bytes) -> None:
         target = packet[16:20]
-        if packet[0] >> 4 != 4 or target not in self._interfaces:  # only IPv4 between the hosts
+        if packet[0] >> 4 != 4 or target not in self._interfaces:  # for example IPv6
             return
         delay_s = self._delays_s[source] + self._delays_s[target]
         if not delay_s:
@@ -220,7 +226,7 @@ class _Switch:
 
 
 def _write(interface: int, packet: bytes) -> None:
-    with suppress(OSError):  # the host has ended; TCP sends again what a full queue has dropped
+    with suppress(OSError):  # a host that has ended, or a full queue: TCP repeats the packet
         os.write(interface, packet)
 
 

@@ -72,7 +72,7 @@ def run_matrix(
 
     Args:
         directory: Directory for the run directories.
-        faults: Faults; one that is None means a run without a fault. By default all that this
+        faults: Faults; None among them stands for a run without a fault. By default all that this
             process may inject: `TrainingFault.NETWORK_DELAY` needs root on Linux.
         parallelisms: Ways of parallelism.
         trials: Number of repetitions.
@@ -105,8 +105,8 @@ def run_trial(
     """
     if plan.fault is not TrainingFault.NETWORK_DELAY:
         return _run_trial(path, parallelism, plan, {"pause_s": pause_s}, limit_s)
-    with emulated_network.EmulatedNetwork(RANKS) as network:
-        settings = {"pause_s": pause_s, "network": network.address}
+    with emulated_network.emulated_network(RANKS) as network:
+        settings = {"pause_s": pause_s, "network": network}
         return _run_trial(path, parallelism, plan, settings, limit_s)
 
 

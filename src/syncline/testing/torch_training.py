@@ -69,8 +69,8 @@ def train_with_fault(config: Mapping[str, object]) -> None:
 
     Args:
         config: Also "parallelism", and "plan", the result of `FaultPlan.to_json`. "pause_s" is the
-            least time of a step in seconds. With "network", the address of an `EmulatedNetwork`,
-            each rank gets a host of its own.
+            least time of a step in seconds. With "network", the name that
+            `emulated_network` yields, each rank gets a separate host.
     """
     context = train.get_context()
     rank, world_size = context.get_world_rank(), context.get_world_size()
@@ -102,7 +102,7 @@ def train_with_fault(config: Mapping[str, object]) -> None:
 
 
 def joined(network: str, rank: int, world_size: int) -> EmulatedHost:
-    """Give this rank a host of its own, and make the process group anew between the hosts."""
+    """Move this rank to a separate host, and create the process group again between the hosts."""
     dist.barrier()
     dist.destroy_process_group()
     host = emulated_network.join(network, rank)

@@ -190,12 +190,12 @@ class _State(TypedDict):
     callbacks: dict[str, Any] | None
 
 
+@without_collections()
 def snapshot(machine: TuneMachine, search: SearchAlgorithm, callbacks: CallbackList) -> bytes:
     """Return the whole state of a search."""
     state = _State(machine=machine, search=search.get_state(), callbacks=callbacks.get_state())
     file = io.BytesIO()
-    with without_collections():
-        _Pickler(file).dump(state)
+    _Pickler(file).dump(state)
     return file.getvalue()
 
 
@@ -209,6 +209,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle ships 
         super().__init__(file)
 
 
+@without_collections()
 def restore(
     store: SearchStore, search: SearchAlgorithm, callbacks: CallbackList
 ) -> tuple[TuneMachine, list[Instruction]]:
@@ -220,13 +221,6 @@ def restore(
     Raises:
         FileNotFoundError: The directory holds no search.
     """
-    with without_collections():
-        return _restored(store, search, callbacks)
-
-
-def _restored(
-    store: SearchStore, search: SearchAlgorithm, callbacks: CallbackList
-) -> tuple[TuneMachine, list[Instruction]]:
     data, journal = store.load()
     state: _State = pickle.loads(data)
     machine = state["machine"]
@@ -284,6 +278,7 @@ def tell(search: SearchAlgorithm, do: events.ReportResult | events.ReportComplet
         search.on_trial_complete(do.trial_id, result, do.error)
 
 
+@without_collections()
 def load_trials(path: str, filesystem: pyarrow_fs.FileSystem | None = None) -> list[Trial]:
     """Return the trials of the search in a directory, which may have been moved. Writes nothing.
 
@@ -297,13 +292,12 @@ def load_trials(path: str, filesystem: pyarrow_fs.FileSystem | None = None) -> l
             f"{path!r} has no {POINTER_FILE}, so it holds no search: pass the experiment "
             "directory itself, `storage_path`/`name` of its RunConfig or `results.experiment_path`."
         )
-    with without_collections():
-        data, journal = store.load()
-        state: _State = pickle.loads(data)
-        machine = state["machine"]
-        for event in journal:
-            machine.handle(event)
-        relocate(machine, storage)
+    data, journal = store.load()
+    state: _State = pickle.loads(data)
+    machine = state["machine"]
+    for event in journal:
+        machine.handle(event)
+    relocate(machine, storage)
     return list(machine.trials)
 
 
