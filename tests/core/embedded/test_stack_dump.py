@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,9 +38,20 @@ class Stuck:
         Path(begun).touch()
         ctypes.PyDLL(None).sleep(1000)
 
+    def run_threads(self, count: int) -> int:
+        """Call functions on other threads from now on; return the process id."""
+        for _ in range(count):
+            threading.Thread(target=_call_without_end, daemon=True).start()
+        return os.getpid()
+
     def release_the_lock(self, begun: str) -> None:
         Path(begun).touch()
         time.sleep(1000)
+
+
+def _call_without_end() -> None:
+    while True:
+        json.dumps([list(range(n)) for n in range(9)], default=str, indent=1)
 
 
 @pytest.mark.parametrize("method", ["hold_the_lock", "release_the_lock"])
@@ -73,8 +86,21 @@ def test_second_dump_is_new(tmp_path: Path) -> None:
     assert os.getpgid(pid) == pid
 
 
+def test_threads_that_run_are_not_disturbed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stack_dump, "ANSWER_S", 60.0)  # never the second signal
+    actor = Stuck.remote()  # type: ignore[attr-defined]
+    pid = syncline.get(actor.run_threads.remote(2), timeout=60)
+    for _ in range(2000):  # read by a signal handler, the stacks ended some processes
+        os.kill(pid, stack_dump.SIGNAL)
+        time.sleep(0.0005)
+    assert "_call_without_end" in (stack_dump.take(pid) or "")
+    assert stack_dump.__file__ not in (stack_dump.take(pid) or "")
+    assert syncline.get(actor.pid.remote(), timeout=60) == pid
+
+
 def test_stopped_process_has_no_dump(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stack_dump, "ANSWER_S", 0.1)
+    monkeypatch.setattr(stack_dump, "URGENT_ANSWER_S", 0.1)
     actor = Stuck.remote()  # type: ignore[attr-defined]
     pid = syncline.get(actor.pid.remote(), timeout=60)
     os.kill(pid, signal.SIGSTOP)
