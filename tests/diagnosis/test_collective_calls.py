@@ -87,6 +87,24 @@ def test_calls_that_only_one_rank_still_remembers_are_not_compared() -> None:
     assert first_difference({0: calls(GRADIENTS, first=1), 1: calls(METRIC, first=9)}) is None
 
 
+def test_calls_of_a_new_group_are_not_compared_with_those_of_the_one_before() -> None:
+    before = calls(GRADIENTS, METRIC)
+    after = calls(METRIC, GRADIENTS, late_s=9.0, pending=1)
+    assert first_difference({0: [*before, *after], 1: before, 2: before}) is None
+    assert first_difference({0: [*before, *after], 1: [*before, *after]}) is None
+    forgotten = first_difference({0: [*before, *after], 1: calls(METRIC, METRIC, pending=1)})
+    assert forgotten is not None
+    assert (forgotten.kind, forgotten.number) == ("shape", 2)
+
+
+def test_a_rank_that_waits_in_a_group_whose_name_others_use_again_waits_for_them() -> None:
+    before = calls(GRADIENTS, METRIC)
+    waiting = calls(GRADIENTS, METRIC, GRADIENTS, pending=1)
+    found = absence({0: [*before, *calls(METRIC, late_s=9.0, pending=1)], 1: waiting})
+    assert found is not None
+    assert (found.waiting, found.absent, found.call.number) == ((1,), (0,), 3)
+
+
 def test_ranks_that_have_not_made_a_pending_call_are_absent() -> None:
     waiting = calls(GRADIENTS, METRIC, pending=1)
     found = absence({0: waiting, 1: calls(GRADIENTS), 2: calls(GRADIENTS, METRIC, pending=1)})

@@ -94,7 +94,7 @@ _SHAPES_DIFFER = frozenset(
 
 def first_difference(calls: Calls) -> Difference | None:
     """Return the first call that ranks of a group made differently; None if all calls are equal."""
-    found = [_difference(numbered) for numbered in _by_group(calls).values()]
+    found = [_difference(_comparable_calls(ranks)) for ranks in _by_group(calls).values()]
     differences = [each for each in found if each is not None]
     return min(differences, key=lambda each: each.expected.arrived_s, default=None)
 
@@ -108,7 +108,8 @@ def absence(calls: Calls, unresponsive: Collection[int] = ()) -> Absence | None:
             a call that does not end although every other rank of its group has made it.
     """
     found = []
-    for numbered in _by_group(calls).values():
+    for ranks in _by_group(calls).values():
+        numbered = {rank: own[-1] for rank, own in ranks.items()}
         ends = {rank: max(own) for rank, own in numbered.items()}
         for number in sorted(
             {n for own in numbered.values() for n, c in own.items() if c.is_pending}
@@ -152,7 +153,8 @@ def lateness(
     last: Counter[int] = Counter()
     times: list[float] = []
     count = 0
-    for group, numbered in _by_group(calls).items():
+    for group, ranks in _by_group(calls).items():
+        numbered = {rank: own[-1] for rank, own in ranks.items()}
         common = set.intersection(*(set(own) for own in numbered.values()))
         if len(numbered) < 2 or not common:
             continue
@@ -180,13 +182,36 @@ def lateness(
     )
 
 
-def _by_group(calls: Calls) -> dict[str, dict[int, dict[int, CollectiveCall]]]:
-    """Return the calls by group, rank and number."""
-    found: dict[str, dict[int, dict[int, CollectiveCall]]] = defaultdict(dict)
+_Numbered = dict[int, CollectiveCall]
+
+
+def _by_group(calls: Calls) -> dict[str, dict[int, list[_Numbered]]]:
+    """Return the calls by group, rank and number.
+
+    Of each rank and group there is a list with one entry for each time that the rank has created a
+    group of this name, the latest last: its numbers begin anew.
+    """
+    found: dict[str, dict[int, list[_Numbered]]] = defaultdict(dict)
     for rank, own in calls.items():
         for call in own:
-            found[call.group].setdefault(rank, {})[call.number] = call
+            created = found[call.group].setdefault(rank, [{}])
+            if created[-1] and call.number < next(reversed(created[-1])):
+                created.append({})
+            created[-1][call.number] = call
     return found
+
+
+def _comparable_calls(ranks: Mapping[int, Sequence[_Numbered]]) -> dict[int, _Numbered]:
+    """Return by rank the latest calls. Of a rank that has created the group less often than others,
+    only those that have not ended: the others may be calls of the group before.
+    """
+    most = max(map(len, ranks.values()))
+    return {
+        rank: own[-1]
+        if len(own) == most
+        else {number: call for number, call in own[-1].items() if call.is_pending}
+        for rank, own in ranks.items()
+    }
 
 
 def _difference(numbered: Mapping[int, Mapping[int, CollectiveCall]]) -> Difference | None:
