@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -14,17 +13,13 @@ import tempfile
 import psutil
 import pytest
 
+from syncline.testing.programs import free_port
 from syncline.testing.waiting import eventually
 
 pytest.importorskip("ray", reason="no Ray here: pip install 'syncline[cluster]'")
 pytestmark = [pytest.mark.processes, pytest.mark.cluster]
 
 LOOPBACK = "127.0.0.1"
-
-
-def free_port() -> int:
-    with socket.create_server((LOOPBACK, 0)) as server:
-        return server.getsockname()[1]
 
 
 def command(*arguments, home):

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from syncline.testing.programs import free_port
 from syncline.testing.waiting import eventually
 
 pytestmark = pytest.mark.processes
@@ -116,12 +116,6 @@ class Commands:
         for process in self._started:
             process.kill()
             process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 @pytest.fixture

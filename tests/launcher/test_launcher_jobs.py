@@ -5,7 +5,6 @@ import json
 import os
 import pty
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from syncline.launcher.warm import pid_of
 from syncline.runs.run_storage import LocalDirectory
 from syncline.runs.tailing import LogReader
 from syncline.runs.verdicts import Cause, verdicts
+from syncline.testing.programs import free_port
 
 pytestmark = pytest.mark.processes
 
@@ -288,12 +288,6 @@ def test_script_sees_a_terminal_where_the_console_is_one(launcher):
     assert found[0] == found[1] == b"[0] True True False\r\n[0] no end"
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        return probe.getsockname()[1]
-
-
 def c10d(port: int, node: int) -> tuple[str, ...]:
     return ("--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{port}", "--rdzv-id", "two")
 
@@ -319,6 +313,19 @@ def test_workers_on_two_nodes_find_each_other_after_a_kill(launcher, address):
     texts = run_two_nodes(one, address, "--max-restarts", "3", "elastic.py", str(one.folder))
     steps = [line.split(" step ")[1] for stdout, _ in texts for line in stdout.splitlines()]
     assert sorted(steps) == ["3 total 5.0"] * 2 + ["4 total 7.0"] * 2
+
+
+def test_the_first_node_names_a_rank_of_another_that_was_killed(launcher):
+    one = launcher("syncline")
+    port = free_port()
+    job = ("faulty.py", "dead", str(one.folder), "1")
+    first, second = (
+        one.start("--nnodes", "2", "-n", "1", *static(port, node), *job) for node in (0, 1)
+    )
+    _, errors = first.communicate(timeout=LIMIT_S)
+    second.communicate(timeout=LIMIT_S)
+    assert "Rank 1 (pid=" in errors, errors
+    assert "was killed by SIGKILL" in errors
 
 
 def test_two_nodes_on_this_machine(launcher):

@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import socket
 import time
 
 import httpx
@@ -15,6 +14,7 @@ from syncline.serve.log_output import LogOutput, LogSource
 from syncline.serve.logging_config import LoggingConfig
 from syncline.serve.monitoring.access_log import ACCESS_LOG, AccessLog, access_log_for
 from syncline.serve.monitoring.reports import RecordTo
+from syncline.testing.programs import free_port
 
 ENTRY = ("id-1", "GET", b"/a?b", 200, 1.0, 0.25)
 
@@ -63,9 +63,7 @@ def hello():
 
 @pytest.fixture
 def port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        number = s.getsockname()[1]
+    number = free_port()
     syncline.init(num_cpus=2)
     yield number
     serve.shutdown()

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import socket
 import subprocess
 import sys
 
@@ -13,6 +12,7 @@ import syncline
 from syncline import serve
 from syncline.serve.exceptions import DeploymentUnavailableError, RayServeException
 from syncline.serve.schema import ServeStatus
+from syncline.testing.programs import free_port
 
 pytestmark = pytest.mark.processes
 
@@ -46,9 +46,7 @@ class Broken:
 
 @pytest.fixture(scope="module")
 def url():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
+    port = free_port()
     syncline.init(num_cpus=2)
     serve.start(http_options={"port": port})
     yield f"http://127.0.0.1:{port}"

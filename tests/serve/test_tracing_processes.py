@@ -1,7 +1,6 @@
 """Spans of proxy, replicas and program, exported to a file by real processes."""
 
 import json
-import socket
 import sys
 
 import httpx
@@ -9,6 +8,7 @@ import pytest
 
 import syncline
 from syncline import serve
+from syncline.testing.programs import free_port
 from syncline.testing.waiting import eventually
 
 pytest.importorskip("opentelemetry.sdk.trace")
@@ -62,8 +62,7 @@ def site(tmp_path_factory):
     directory = tmp_path_factory.mktemp("exporter")
     (directory / "file_of_spans.py").write_text(EXPORTER)
     sys.path.insert(0, str(directory))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     syncline.init(num_cpus=2, runtime_env={"env_vars": {"PYTHONPATH": str(directory)}})
     serve.start(
         http_options={"port": port},

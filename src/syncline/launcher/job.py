@@ -22,7 +22,7 @@ def run(
     """Run the job of a command line, with these environment variables; return the exit code."""
     observer = RunObserver(given)
     supervisor = Supervisor(template, agent, observer, variables, _signals(given))
-    observer.stop = supervisor.stop
+    observer.stop, observer.send = supervisor.stop, supervisor.send
     try:
         outcome = supervisor.run()
     except BaseException as error:

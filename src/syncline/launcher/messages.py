@@ -74,3 +74,19 @@ class AgentFailed:
     reason: str
     traceback: str
     """Empty for errors that explain themselves."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankSeen:
+    """What the launcher of a node knows of a rank, on its way to the launcher of the first node."""
+
+    rank: int
+    observation: str = ""
+    """The latest one as JSON; empty before the first."""
+    is_stopped: bool = False
+    """True if a signal has stopped the process."""
+    has_ended: bool = False
+    death: str = ""
+    """How the process died, if it was the first of its node to end; else empty."""
+    clock_ahead_s: float = 0.0
+    """Seconds by which the clock of its node is ahead of that of the first node."""

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from syncline import system
 from syncline.diagnosis.collective_calls import CollectiveCall
-from syncline.diagnosis.observation import RankObserved
+from syncline.diagnosis.observation import Link, RankObserved
 from syncline.diagnosis.thread_states import ThreadTimes
 from syncline.launcher.time_split import PARTS
 
@@ -45,16 +45,32 @@ class RankWriter:
 
     def write_observation(self, observed: RankObserved) -> None:
         """Replace the observation; the oldest calls are left out if it is too large."""
-        calls = observed.calls
-        while len(data := _packed(observed, calls)) > SIZE - _BEGIN and calls:
-            calls = calls[len(calls) // 2 + 1 :]
+        data = packed(observed, SIZE - _BEGIN)
         self._memory[_BEGIN : _BEGIN + len(data)] = data
         _HEAD.pack_into(self._memory, _SUMS.size, len(data), zlib.crc32(data))
 
 
-def _packed(observed: RankObserved, calls: tuple[CollectiveCall, ...] | None) -> bytes:
-    content = [observed.window, vars(observed.times), observed.line, calls]
-    return json.dumps(content, separators=(",", ":")).encode()
+def packed(observed: RankObserved, most_bytes: int) -> bytes:
+    """Return an observation as JSON, without the oldest calls if it is too large."""
+    calls = observed.calls
+    while True:
+        content = [observed.window, vars(observed.times), observed.line, calls, observed.links]
+        data = json.dumps(content, separators=(",", ":")).encode()
+        if len(data) <= most_bytes or not calls:
+            return data
+        calls = calls[len(calls) // 2 + 1 :]
+
+
+def unpacked(data: bytes | str) -> RankObserved:
+    """Return the observation that `packed` has written."""
+    window, times, line, calls, links = json.loads(data)
+    return RankObserved(
+        window=window,
+        times=ThreadTimes(**times),
+        line=line,
+        calls=None if calls is None else tuple(CollectiveCall(*each) for each in calls),
+        links=tuple(Link(tuple(local), tuple(remote), trip_s) for local, remote, trip_s in links),
+    )
 
 
 class RankMemory:
@@ -90,13 +106,7 @@ class RankMemory:
         if data is None or zlib.crc32(data) != checksum:
             return None
         self._checksum = checksum
-        window, times, line, calls = json.loads(data)
-        return RankObserved(
-            window=window,
-            times=ThreadTimes(**times),
-            line=line,
-            calls=None if calls is None else tuple(CollectiveCall(*each) for each in calls),
-        )
+        return unpacked(data)
 
     def close(self) -> None:
         """Release the memory."""

@@ -1,15 +1,20 @@
-"""`RankVerdicts`: which rank of this node delays or stops the others, and why.
+"""`RankVerdicts`: which rank delays or stops the others, and why.
 
 The verdicts are those of a trainer (`diagnosis`), from the observations that the workers write into
-their `RankMemory`. Not covered: ranks of other nodes, the first rank with a NaN, and programs that
+their `RankMemory`. The launcher of the first node also gets those of the other nodes, whose
+launchers compare their own ranks only. Not covered: the first rank with a NaN, and programs that
 are not Python scripts.
 """
 
 from __future__ import annotations
 
+import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from syncline.core.error_messages import exit_cause
 from syncline.core.host import is_stopped
@@ -19,9 +24,13 @@ from syncline.diagnosis.rank_health import RankHealth
 from syncline.diagnosis.thread_states import ThreadTimes
 from syncline.launcher import failure_text
 from syncline.launcher.collective_watch import Notice
-from syncline.launcher.messages import Failure
-from syncline.launcher.rank_memory import RankMemory
-from syncline.runs.verdicts import EVENT, OVER, Verdict
+from syncline.launcher.messages import Failure, RankSeen
+from syncline.launcher.rank_memory import RankMemory, packed, unpacked
+from syncline.runs.verdicts import EVENT, OVER, Cause, Verdict
+
+MOST_BYTES = 100_000
+"""Largest observation for the first node: it is sent in one packet."""
+_END = RankObserved(window=-1, times=ThreadTimes(), line="", calls=None)
 
 
 class RankVerdicts(RankDiagnosis):
@@ -44,23 +53,68 @@ class RankVerdicts(RankDiagnosis):
         self._pids: dict[int, int] = {}
         self._notices: list[Notice] = []
         self._has_end = False
+        self._world_size = 0
+        self._last: dict[int, RankObserved] = {}
+        self._stopped: set[int] = set()
+        self._unsent: dict[int, RankSeen] = {}
+        self._away: dict[int, RankSeen] = {}  # of other nodes
 
-    def started(self, memories: Mapping[int, RankMemory], pids: Mapping[int, int]) -> None:
-        """Begin with the workers of an attempt, given by rank."""
+    def started(
+        self, memories: Mapping[int, RankMemory], pids: Mapping[int, int], world_size: int
+    ) -> None:
+        """Begin with the workers of an attempt, given by rank.
+
+        Args:
+            memories: What the workers of this node write.
+            pids: Their process ids.
+            world_size: Number of the ranks of all nodes.
+        """
         with self._guard:
             self._memories, self._pids = dict(memories), dict(pids)
             self._health = RankHealth(self._memories)
             self._notices, self._has_end = [], False
+            self._world_size = world_size
+            self._last, self._stopped, self._unsent, self._away = {}, set(), {}, {}
+            for rank in memories:
+                self._share(rank)
 
-    def ended(self, rank: int) -> None:
+    def ended(self, rank: int, exitcode: int) -> None:
         """Read the last observation of a worker; call it before its memory is closed."""
         with self._guard:
-            self._has_end = True
+            is_first, self._has_end = not self._has_end, True
             self._read(rank)
-            self.observed(rank, RankObserved(window=-1, times=ThreadTimes(), line="", calls=None))
+            self.observed(rank, _END)
+            is_dead = is_first and exitcode < 0 and exitcode != -signal.SIGTERM
+            place = f"pid={self._pids.get(rank)} on {socket.gethostname()}"
+            death = f"Rank {rank} ({place}) {exit_cause(exitcode)}." if is_dead else ""
+            self._share(rank, has_ended=True, death=death)
+
+    def unsent(self) -> list[RankSeen]:
+        """Return new states of this node's ranks, for the first node."""
+        with self._guard:
+            unsent, self._unsent = self._unsent, {}
+            return list(unsent.values())
+
+    def seen(self, found: RankSeen) -> None:
+        """Add the state of a rank of another node. Ranks of several nodes are compared as soon as
+        all are known.
+        """
+        with self._guard:
+            before = self._away.get(found.rank)
+            self._away[found.rank] = found
+            if len(self._memories) + len(self._away) < self._world_size:
+                return
+            if before is None:
+                self._health = RankHealth(range(self._world_size))
+                self._health.offsets_s = {
+                    rank: each.clock_ahead_s for rank, each in self._away.items()
+                }
+            elif found.observation != before.observation:
+                self._has_end = self._has_end or found.has_ended
+                self.observed(found.rank, unpacked(found.observation))
 
     def update(self) -> list[Notice]:
-        """Read the observations of all ranks; return new notices. Call it every second.
+        """Read the observations of this node's ranks; return new notices. Call it every second.
 
         Once a rank has ended there are none until `failed`: of ranks that end one after the other,
         the last calls are compared when all are known.
@@ -70,6 +124,7 @@ class RankVerdicts(RankDiagnosis):
                 return []
             for rank in self._memories:
                 self._read(rank)
+            self._share_stopped()
             self.check()
             return self._taken()
 
@@ -86,6 +141,7 @@ class RankVerdicts(RankDiagnosis):
                     if each.exitcode < 0 and not failure_text.is_stopped(each)
                 }
             )
+            self._died({rank: each.death for rank, each in self._away.items() if each.death})
             return self._taken()
 
     def busy_s(self, pid: int) -> float | None:
@@ -101,7 +157,27 @@ class RankVerdicts(RankDiagnosis):
     def _read(self, rank: int) -> None:
         observed = self._memories[rank].observation() if rank in self._memories else None
         if observed is not None:
+            self._last[rank] = observed
             self.observed(rank, observed)
+            self._share(rank)
+
+    def _share(self, rank: int, *, has_ended: bool = False, **fields: Any) -> None:
+        """Prepare the state of a rank for the first node."""
+        if self._world_size > len(self._memories):
+            observed = self._last.get(rank)
+            if has_ended:
+                observed = replace(observed or _END, window=_END.window)
+            text = "" if observed is None else packed(observed, MOST_BYTES).decode()
+            self._unsent[rank] = RankSeen(
+                rank=rank, observation=text, has_ended=has_ended, **fields
+            )
+
+    def _share_stopped(self) -> None:
+        silent = self._health.silent_ranks(self._clock())
+        stopped = {rank for rank in self._memories if rank in silent and self._is_stopped(rank)}
+        for rank in stopped ^ self._stopped:
+            self._share(rank, is_stopped=rank in stopped)
+        self._stopped = stopped
 
     def _tell(self, verdict: Verdict) -> None:
         self._record(verdict, "" if verdict.may_pass else verdict.text)
@@ -110,9 +186,13 @@ class RankVerdicts(RankDiagnosis):
         self._notices.append(Notice(event=OVER, fields={}, text=""))
 
     def _record(self, verdict: Verdict, text: str = "") -> None:
+        if verdict.cause is Cause.DEAD and verdict.ranks[0] in self._away:
+            text = verdict.text  # no error of this node says it
         self._notices.append(Notice(event=EVENT, fields=verdict.to_json(), text=text))
 
     def _is_stopped(self, rank: int) -> bool:
+        if rank in self._away:
+            return self._away[rank].is_stopped
         return self._is_stopped_pid(self._pids[rank])
 
     def _taken(self) -> list[Notice]:

@@ -18,6 +18,7 @@ from contextlib import suppress
 
 from syncline.diagnosis.call_log import CallLog
 from syncline.diagnosis.collective_calls import CollectiveCall
+from syncline.diagnosis.host_links import read_links
 from syncline.diagnosis.observation import WINDOW_S, RankObserved
 from syncline.diagnosis.thread_states import ThreadMeter, frames_of, thread_source
 from syncline.launcher.rank_memory import RankWriter
@@ -96,6 +97,7 @@ class RankWatch:
                 times=self._meter.times(),
                 line=self._meter.take_line(),
                 calls=self._calls.read(window),
+                links=read_links(),
             )
             self._writer.write_observation(observed)
 

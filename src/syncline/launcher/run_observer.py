@@ -28,7 +28,7 @@ from syncline.launcher.collective_watch import (
     main_thread_cpu_s,
 )
 from syncline.launcher.live_actions import LiveActions
-from syncline.launcher.messages import Failure, StartRank
+from syncline.launcher.messages import Failure, RankSeen, StartRank
 from syncline.launcher.options import default_name
 from syncline.launcher.output import Sink
 from syncline.launcher.rank_verdicts import RankVerdicts
@@ -84,6 +84,8 @@ class RunObserver:
         self._live.diagnosis = self._verdicts.to_json
         self.stop: Callable[[], None] = lambda: None
         """Ends the job as SIGTERM does; set by the launcher."""
+        self.send: Callable[[object], None] = lambda message: None
+        """Sends a message to the agent; set by the launcher."""
         self._name = ""  # of the record; empty without one
 
     # -- the supervisor's observer
@@ -109,7 +111,9 @@ class RunObserver:
         self._attempt += 1
         self._ended.clear()
         memories = {rank: each.memory for rank, each in workers.items() if each.memory is not None}
-        self._verdicts.started(memories, {rank: each.pid for rank, each in workers.items()})
+        pids = {rank: each.pid for rank, each in workers.items()}
+        world_size = next(iter(workers.values())).request.world_size
+        self._verdicts.started(memories, pids, world_size)
         if self._attempt == 1:
             threading.Thread(target=self._look, name="syncline-stalls", daemon=True).start()
         self._live.workers = {
@@ -128,7 +132,8 @@ class RunObserver:
         """Record how a worker ended."""
         rank = worker.request.rank
         self._ended[rank] = worker, exitcode
-        self._verdicts.ended(rank)
+        self._verdicts.ended(rank, exitcode)
+        self._send_states()
         spent = self._spent(worker)
         if self._record is not None and spent is not None:
             with suppress(OSError):
@@ -137,6 +142,7 @@ class RunObserver:
 
     def tick(self, workers: Mapping[int, RunningRank]) -> None:
         """Sample the workers and upload."""
+        self._send_states()
         now = self._clock()
         alive = {rank: each for rank, each in workers.items() if rank not in self._ended}
         if now >= self._next_sample:
@@ -152,6 +158,10 @@ class RunObserver:
             self._next_flush = now + FLUSH_INTERVAL_S
             with suppress(OSError):
                 self._record.flush()
+
+    def seen(self, found: RankSeen) -> None:
+        """Take the state of a rank of another node."""
+        self._verdicts.seen(found)
 
     # -- ends
 
@@ -187,6 +197,10 @@ class RunObserver:
         return verdict + place
 
     # -- parts
+
+    def _send_states(self) -> None:
+        for each in self._verdicts.unsent():
+            self.send(each)
 
     def _open(self, node: int) -> None:
         if self._record is not None or self._is_off:

@@ -16,7 +16,14 @@ from typing import Protocol
 from syncline.core.embedded import fork_server_messages
 from syncline.core.embedded.fork_server_messages import WorkerEnded, WorkerStarted
 from syncline.core.host import kill_group
-from syncline.launcher.messages import AgentFailed, GroupFailed, RankEnded, RankStarted, StartRank
+from syncline.launcher.messages import (
+    AgentFailed,
+    GroupFailed,
+    RankEnded,
+    RankSeen,
+    RankStarted,
+    StartRank,
+)
 from syncline.launcher.output import RankOutput, Sink
 from syncline.launcher.rank_memory import RankMemory
 from syncline.launcher.script_process import WorkerProcess
@@ -62,6 +69,9 @@ class Observer(Protocol):
 
     def ended(self, worker: RunningRank, exitcode: int) -> None:
         """A worker ended."""
+
+    def seen(self, found: RankSeen) -> None:
+        """The state of a rank of another node came."""
 
     def tick(self, workers: Mapping[int, RunningRank]) -> None:
         """Time passes."""
@@ -153,6 +163,8 @@ class Supervisor:
     def _answer(self, message: object) -> None:
         if isinstance(message, StartRank):
             self._start(message)
+        elif isinstance(message, RankSeen):
+            self._observer.seen(message)
         elif isinstance(message, GroupFailed):
             self._failed = message
         elif isinstance(message, AgentFailed):
@@ -205,7 +217,7 @@ class Supervisor:
         request, output, memory = self._starting.pop(number)
         worker = RunningRank(request=request, pid=pid, output=output, memory=memory)
         self._running[number] = self._group[request.rank] = worker
-        self._send(RankStarted(local_rank=request.local_rank, pid=pid))
+        self.send(RankStarted(local_rank=request.local_rank, pid=pid))
         if len(self._group) == request.local_world_size:
             self._observer.started(self._group, request.restarts)
 
@@ -229,7 +241,7 @@ class Supervisor:
         if self._running and time.monotonic() < self._tell_at:
             return
         for each in self._ends:
-            self._send(each)
+            self.send(each)
         self._ends.clear()
 
     def _read_last_messages(self) -> None:
@@ -241,7 +253,8 @@ class Supervisor:
         except OSError:
             pass
 
-    def _send(self, message: object) -> None:
+    def send(self, message: object) -> None:
+        """Send a message to the agent, on the thread of `run`."""
         try:
             fork_server_messages.send(self._channel, message)
         except OSError:

@@ -19,7 +19,7 @@ import time
 import traceback
 import uuid
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch.distributed import PrefixStore, TCPStore, run
@@ -51,9 +51,11 @@ from syncline.launcher.messages import (
     Failure,
     GroupFailed,
     RankEnded,
+    RankSeen,
     RankStarted,
     StartRank,
 )
+from syncline.launcher.node_exchange import NodeExchange
 
 ONE_NODE = "syncline-one-node"
 """Name of the rendezvous of a job on one node."""
@@ -259,6 +261,23 @@ class Channel:
         self._variables = variables
         self._started: dict[int, int] = {}
         self._ended: dict[int, int] = {}
+        self._exchange: NodeExchange | None = None
+
+    def exchange_states(self, variables: Mapping[str, str]) -> None:
+        """Exchange what is known of the ranks with other nodes until `end_exchange`.
+
+        Args:
+            variables: Environment variables of a worker of this node.
+        """
+        if int(variables["GROUP_WORLD_SIZE"]) > 1:
+            self._exchange = NodeExchange(variables)
+
+    def end_exchange(self) -> None:
+        """Pass on what is left."""
+        if self._exchange is not None:
+            self._exchange.close()
+            self._send_found()
+            self._exchange = None
 
     def send(self, message: object) -> None:
         """Send a message; do nothing if the launcher is gone."""
@@ -294,7 +313,14 @@ class Channel:
                 self._started[message.local_rank] = message.pid
             elif isinstance(message, RankEnded):
                 self._ended[message.pid] = message.exitcode
+            elif isinstance(message, RankSeen) and self._exchange is not None:
+                self._exchange.put(message)
             ready = self._selector.select(0)
+        self._send_found()
+
+    def _send_found(self) -> None:
+        for each in self._exchange.take() if self._exchange is not None else ():
+            self.send(each)
 
     def changes(self) -> tuple[dict[str, str], tuple[str, ...]]:
         """Return the variables that differ from the launcher's, and the removed ones."""
@@ -331,6 +357,7 @@ class ForkedContext(PContext):
     def _start(self) -> None:
         changed, removed = self._channel.changes()
         ranks = range(self.nprocs)
+        self._channel.exchange_states(self.envs[0])
         for local_rank in ranks:
             self._channel.start(self._request(local_rank, changed, removed))
         self._pids = {local_rank: self._channel.pid(local_rank) for local_rank in ranks}
@@ -402,6 +429,7 @@ class ForkedContext(PContext):
         self._await_end(timeout if configured is None else configured)
         self._signal(signal.SIGKILL)
         self._await_end(timeout)
+        self._channel.end_exchange()
 
     def _signal(self, number: signal.Signals) -> None:
         for local_rank in self._running:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -286,6 +287,13 @@ def kill_all(processes: Collection[psutil.Process]) -> None:
         except psutil.NoSuchProcess:
             continue
     eventually(lambda: not any(map(is_alive, processes)), what="killed processes have ended")
+
+
+def free_port() -> int:
+    """Return a TCP port of this machine that nothing listens on at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def is_alive(process: psutil.Process | int) -> bool:

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import threading
 import time
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ import syncline
 from syncline import serve
 from syncline.core.api import actors, ensure_engine
 from syncline.serve.client import running_client
-from syncline.testing.programs import is_alive
+from syncline.testing.programs import free_port, is_alive
 from syncline.testing.waiting import eventually
 
 pytestmark = pytest.mark.processes
@@ -49,9 +48,7 @@ class Broken:
 
 @pytest.fixture(scope="module")
 def url():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
+    port = free_port()
     syncline.init(num_cpus=2)
     serve.start(http_options={"port": port})
     yield f"http://127.0.0.1:{port}"

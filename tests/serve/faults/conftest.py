@@ -4,7 +4,8 @@ import pytest
 
 import syncline
 from syncline import serve
-from tests.serve.faults.harness import Effects, free_port
+from syncline.testing.programs import free_port
+from tests.serve.faults.harness import Effects
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ import asyncio
 import http.client
 import itertools
 import os
-import socket
 import threading
 import time
 from collections import Counter
@@ -196,13 +195,6 @@ def _post(client: http.client.HTTPConnection, path: str, id: str) -> Answer:
     response = client.getresponse()
     text = response.read().decode()
     return Answer(str(response.status), text, response.getheader("Retry-After"))
-
-
-def free_port() -> int:
-    """Return a TCP port that nothing listens on at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def post(port: int, id: str, path: str = "/") -> Answer:

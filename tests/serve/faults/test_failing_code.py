@@ -11,7 +11,7 @@ import time
 import pytest
 
 from syncline import serve
-from syncline.testing.programs import is_alive
+from syncline.testing.programs import free_port, is_alive
 from tests.serve.faults.harness import (
     ANSWERED,
     SMALL,
@@ -20,7 +20,6 @@ from tests.serve.faults.harness import (
     check_all_slots_are_free,
     check_effects,
     events,
-    free_port,
     pids,
     post,
     replicas,

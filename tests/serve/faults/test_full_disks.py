@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from tests.serve.faults.harness import free_port
+from syncline.testing.programs import free_port
 
 pytestmark = [
     pytest.mark.processes,

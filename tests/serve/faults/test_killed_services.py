@@ -13,7 +13,7 @@ import pytest
 
 from syncline import serve
 from syncline.core.api import ensure_engine
-from syncline.testing.programs import is_alive
+from syncline.testing.programs import free_port, is_alive
 from tests.serve.faults.harness import (
     ANSWERED,
     Effects,
@@ -22,7 +22,6 @@ from tests.serve.faults.harness import (
     check_all_slots_are_free,
     check_effects,
     controller_pid,
-    free_port,
     pids,
     post,
     proxy_pid,

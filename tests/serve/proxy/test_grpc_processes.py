@@ -1,13 +1,12 @@
 """gRPC clients of applications with real processes."""
 
-import socket
-
 import grpc
 import pytest
 
 import syncline
 from syncline import serve
 from syncline.serve.generated import serve_pb2, serve_pb2_grpc
+from syncline.testing.programs import free_port
 from tests.serve.grpc_services import words_pb2_grpc
 from tests.serve.grpc_services.words_pb2 import Count, Text
 
@@ -39,12 +38,6 @@ class Words:
 
     async def Total(self, messages):
         return Count(count=sum([len(each.text) async for each in messages]))
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def test_clients_call_the_ingress_of_an_application():

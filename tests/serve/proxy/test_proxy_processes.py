@@ -20,6 +20,7 @@ from websockets.sync.client import connect
 
 import syncline
 from syncline import serve
+from syncline.testing.programs import free_port
 
 pytestmark = pytest.mark.processes
 
@@ -74,9 +75,7 @@ class Site:
 
 @pytest.fixture(scope="module")
 def port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
+    port = free_port()
     syncline.init(num_cpus=2)
     serve.start(http_options={"port": port, "request_timeout_s": 20.0})
     serve.run(Site.bind())

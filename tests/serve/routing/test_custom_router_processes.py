@@ -1,7 +1,6 @@
 """Custom request routers of applications with real processes."""
 
 import os
-import socket
 import time
 
 import httpx
@@ -12,6 +11,7 @@ from syncline import serve
 from syncline.serve.config import RequestRouterConfig
 from syncline.serve.exceptions import RayServeException
 from syncline.serve.request_router import RequestRouter
+from syncline.testing.programs import free_port
 
 pytestmark = pytest.mark.processes
 
@@ -61,9 +61,7 @@ class Refused:
 
 @pytest.fixture(scope="module")
 def url():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
+    port = free_port()
     syncline.init(num_cpus=2)
     serve.start(http_options={"port": port})
     yield f"http://127.0.0.1:{port}"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from syncline.diagnosis.clock_offset import QUESTIONS
 from syncline.train.backend import Worker
-from syncline.train.controller.clock_offsets import QUESTIONS, clock_offsets
+from syncline.train.controller.clock_offsets import clock_offsets
 
 
 def workers(*nodes: str) -> list[Worker]:

@@ -1,17 +1,13 @@
-"""Offsets of the clocks of other nodes, as in Cristian's algorithm: a worker is asked for its time,
-which is taken to belong to the middle between question and answer. The answer with the shortest
-round trip counts; half of that trip bounds the error.
-"""
+"""Offsets of the clocks of other nodes, of which a worker is asked for its time."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
+from syncline.diagnosis.clock_offset import clock_offset
 from syncline.train.backend import Worker
-
-QUESTIONS = 5
-"""Questions to each node."""
 
 
 def clock_offsets(
@@ -29,16 +25,6 @@ def clock_offsets(
     asked = {worker.node_id: worker.rank for worker in reversed(workers)}
     if len(asked) < 2:
         return dict.fromkeys(range(len(workers)), 0.0)
-    ahead = {node: _offset(rank, ask, clock) for node, rank in asked.items()}
+    ahead = {node: clock_offset(partial(ask, rank), clock) for node, rank in asked.items()}
     reference = ahead[workers[0].node_id]
     return {worker.rank: ahead[worker.node_id] - reference for worker in workers}
-
-
-def _offset(rank: int, ask: Callable[[int], float], clock: Callable[[], float]) -> float:
-    found = []
-    for _ in range(QUESTIONS):
-        asked = clock()
-        answer = ask(rank)
-        answered = clock()
-        found.append((answered - asked, answer - (asked + answered) / 2))
-    return min(found)[1]

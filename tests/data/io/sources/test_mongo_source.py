@@ -4,7 +4,6 @@ where `mongod` is installed.
 
 import datetime
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 
 from syncline import data
 from syncline.data.io.sources.mongo import MongoDatasource
+from syncline.testing.programs import free_port
 
 pymongo = pytest.importorskip("pymongo")
 mongo_server = pytest.importorskip("tests.data.io.mongo_server")
@@ -33,9 +33,7 @@ def uri(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 def real_server(mongod: str, directory: Path) -> Iterator[str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [mongod, "--dbpath", str(directory), "--port", str(port), "--bind_ip", "127.0.0.1"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
