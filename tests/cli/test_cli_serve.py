@@ -7,6 +7,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,33 @@ def test_requests_in_flight_are_answered_before_the_end(commands: Commands, numb
         answer, _ = client.communicate(timeout=LIMIT_S)
     assert answer == b"b'first'\n"
     assert running.wait(LIMIT_S) == 0
+
+
+def test_requests_in_flight_are_answered_if_another_application_still_starts(
+    commands: Commands,
+) -> None:
+    slow = MODULE.replace(
+        "return self.text",
+        'import asyncio; open("began", "w").close(); await asyncio.sleep(1); return self.text',
+    )
+    commands.module.write_text(
+        f"{slow}\nclass Never(Echo.func_or_class):\n"
+        "    def __init__(self):\n        import time; time.sleep(1000)\n\n"
+        "never = serve.deployment(Never).bind()\n"
+    )
+    (commands.folder / "both.yaml").write_text(
+        FILE.replace("served_app:build\n  args: {text: second}", "served_app:never")
+    )
+    running = commands.start("run", "both.yaml", f"--port={commands.port}")
+    with ThreadPoolExecutor() as pool:
+        answer = pool.submit(
+            eventually, lambda: commands.get("/one"), within_s=LIMIT_S, what="the answer"
+        )
+        assert eventually((commands.folder / "began").exists, what="the handler has begun")
+        running.send_signal(signal.SIGTERM)
+        assert answer.result(LIMIT_S) == "first"
+    assert running.wait(LIMIT_S) == 0
+    assert "Ending when the requests in flight are answered" in commands.log()
 
 
 def test_arguments_reach_the_function_that_builds(commands: Commands) -> None:

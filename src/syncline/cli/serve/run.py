@@ -175,7 +175,10 @@ def _own_arguments() -> list[str]:
 def _serve(
     source: Source, address: str | None, *, blocking: bool, reload: bool, ready_fd: int | None
 ) -> None:
-    """Deploy the applications and, with `blocking`, serve until a signal."""
+    """Deploy the applications and, with `blocking`, serve until a signal.
+
+    On a signal, also one during the deployment, serve ends if it is of this program.
+    """
     others = [] if address is not None else serving_programs()
     if reload:
         # A byte code file counts as current if size and second of the change are equal.
@@ -191,19 +194,40 @@ def _serve(
     targets, proxies = source.load()  # before anything starts, so that mistakes show at once
     sys.path.insert(0, str(source.directory))  # for replicas
     with _signals():
+        with _explained_problems(others):
+            init(address)
+            client = ensure_client()
         try:
-            client = _started(address, targets, proxies)
-        except (OSError, RuntimeError, RayServeException) as error:
-            shut_down_engine()
-            raise CommandError(_start_problem(error, others)) from error
-        _announce(client, targets, time.monotonic() - began)
-        if ready_fd is not None:
-            os.write(ready_fd, b"ready\n")
-            os.close(ready_fd)
-        if blocking:
-            if ready_fd is None:
-                click.echo(f"{'Reloads on changes. ' if reload else ''}Ctrl-C ends it.")
-            _hold(client, reloader, ends_serve=address is None)
+            with _explained_problems(others):
+                _deploy(client, targets, proxies)
+            _announce(client, targets, time.monotonic() - began)
+            if ready_fd is not None:
+                os.write(ready_fd, b"ready\n")
+                os.close(ready_fd)
+            if blocking:
+                if ready_fd is None:
+                    click.echo(f"{'Reloads on changes. ' if reload else ''}Ctrl-C ends it.")
+                _hold(client, reloader)
+        except KeyboardInterrupt:
+            if not blocking:
+                raise
+            if reloader is not None:
+                reloader.stop()
+            if address is None:
+                _end(client)
+        finally:
+            if blocking:
+                shut_down_engine()
+
+
+@contextmanager
+def _explained_problems(others: Sequence[Any]) -> Iterator[None]:
+    """Turn errors of the start into errors of the command."""
+    try:
+        yield
+    except (OSError, RuntimeError, RayServeException) as error:
+        shut_down_engine()
+        raise CommandError(_start_problem(error, others)) from error
 
 
 def _start_problem(error: Exception, others: Sequence[Any]) -> str:
@@ -216,16 +240,12 @@ def _start_problem(error: Exception, others: Sequence[Any]) -> str:
     return str(error)
 
 
-def _started(
-    address: str | None, targets: list[ApplicationTarget], proxies: StartProxies
-) -> ServeClient:
-    init(address)
-    client = ensure_client()
+def _deploy(client: ServeClient, targets: list[ApplicationTarget], proxies: StartProxies) -> None:
+    """Deploy the applications and wait until they run."""
     versions, warning = running.deploy(client, targets, proxies, replace_all=False)
     if warning:
         warn(warning)
     running.wait_until_running(client, versions)
-    return client
 
 
 def _announce(client: ServeClient, targets: list[ApplicationTarget], seconds: float) -> None:
@@ -256,27 +276,17 @@ def _signals() -> Iterator[None]:
         signal.signal(signal.SIGTERM, former)
 
 
-def _hold(client: ServeClient, reloader: Reloader | None, *, ends_serve: bool) -> None:
-    """Serve until a signal or `syncline serve shutdown`; then end serve, if it is of this program.
-
-    Requests in flight are finished first; a second signal ends them.
-    """
+def _hold(client: ServeClient, reloader: Reloader | None) -> None:
+    """Serve until `syncline serve shutdown`."""
     if reloader is not None:
         reloader.deployed(client)
     sys.stdout.flush()
-    try:
-        program_control.wait_for_end()
-        click.echo("serve was shut down")
-    except KeyboardInterrupt:
-        if reloader is not None:
-            reloader.stop()
-        if ends_serve:
-            _end(client)
-    finally:
-        shut_down_engine()
+    program_control.wait_for_end()
+    click.echo("serve was shut down")
 
 
 def _end(client: ServeClient) -> None:
+    """End serve once requests in flight are answered; a second signal ends them."""
     click.echo("\nEnding when the requests in flight are answered; Ctrl-C again ends at once")
     try:
         client.shutdown()
