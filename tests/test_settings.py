@@ -42,6 +42,14 @@ def test_the_inherited_environment_is_a_copy(monkeypatch):
     assert settings.environment("SYNCLINE_NOTHING", "default") == "default"
 
 
+def test_the_raw_environment_shows_changes(monkeypatch):
+    before = settings.raw_environment()
+    monkeypatch.setenv("SYNCLINE_NAMESPACE", "a")
+    assert settings.raw_environment() != before
+    monkeypatch.delenv("SYNCLINE_NAMESPACE")
+    assert settings.raw_environment() == before
+
+
 def test_the_grace_period_after_sigterm_ends_before_kubernetes_kills(monkeypatch):
     monkeypatch.delenv("SYNCLINE_TERMINATION_NOTICE_S", raising=False)
     assert settings.termination_notice_s() == 25.0

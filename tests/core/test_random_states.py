@@ -33,6 +33,15 @@ def test_generators_go_on_where_they_were() -> None:
     assert drawn() == first
 
 
+def test_each_seed_from_the_system_is_another_one() -> None:
+    seeded = []
+    for _ in range(2):
+        random_states.seed_anew()
+        seeded.append(drawn())
+    first, second = seeded
+    assert all(one != other for one, other in zip(first, second, strict=True))
+
+
 def test_torch_is_left_alone_where_nobody_has_loaded_it(monkeypatch: pytest.MonkeyPatch) -> None:
     states = random_states.capture()
     monkeypatch.delitem(sys.modules, "torch")

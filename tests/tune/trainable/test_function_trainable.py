@@ -145,6 +145,53 @@ def test_an_error_comes_out_of_train_with_the_functions_frames_last() -> None:
     assert trainable.ended
 
 
+def test_several_reports_are_returned_together_and_an_error_after_them_by_the_next_call() -> None:
+    def broken(config: dict[str, Any]) -> None:
+        for step in range(3):
+            context.report({"step": step})
+        raise KeyError("lr")
+
+    trainable = wrap_function(broken)({})
+    together = trainable.train_buffered(1e6)
+    assert [result["step"] for result in together] == [0, 1, 2]
+    assert [result["training_iteration"] for result in together] == [1, 2, 3]
+    assert not trainable.ended
+    with pytest.raises(KeyError, match="lr"):
+        trainable.train_buffered(1e6)
+    assert trainable.ended
+
+
+def test_reports_that_need_a_decision_end_the_ones_returned_together(tmp_path: Path) -> None:
+    steps: list[int] = []
+
+    def function(config: dict[str, Any]) -> None:
+        for step in range(8):
+            steps.append(step)
+            wishes = {"done": step == 2, "should_checkpoint": step == 4}
+            checkpoint = Checkpoint(tmp_path) if step == 6 else None
+            context.report({"step": step, **wishes}, checkpoint=checkpoint)
+
+    trainable = wrap_function(function)({})
+    calls = [trainable.train_buffered(1e6) for _ in range(3)]
+    assert [[result["step"] for result in call] for call in calls] == [[0, 1, 2], [3, 4], [5, 6]]
+    assert reported(trainable).checkpoint == Checkpoint(tmp_path)
+    assert steps[-1] == 6
+    last = trainable.train_buffered(1e6)
+    assert [(result["step"], result["done"]) for result in last] == [(7, False), (7, True)]
+    assert trainable.ended
+
+
+def test_no_more_reports_are_returned_together_than_asked_for() -> None:
+    trainable = wrap_function(lambda config: iter_steps())({})
+    assert [result["step"] for result in trainable.train_buffered(1e6, 2)] == [0, 1]
+    assert [result["step"] for result in trainable.train_buffered(0.0)] == [2]
+    trainable.stop()
+
+
+def iter_steps() -> Iterator[dict[str, int]]:
+    yield from ({"step": step} for step in range(9))
+
+
 def test_leaving_by_sys_exit_is_an_error() -> None:
     def function(config: dict[str, Any]) -> None:
         raise SystemExit(3)

@@ -27,6 +27,7 @@ from syncline.tune.execution.placement_groups import (
 from syncline.tune.result import (
     DEFAULT_METRIC,
     DONE,
+    SHOULD_CHECKPOINT,
     TIME_TOTAL_S,
     TRAINING_ITERATION,
     Config,
@@ -64,6 +65,7 @@ class FunctionTrainable(Trainable):
         """Report of the last `train()`, whose checkpoint the next one may delete, or the end of the
         function.
         """
+        self._failed: Ended | None = None  # raised by the next `train()`
         if (
             self._info.trial_dir is not None
             and is_initialized()
@@ -83,18 +85,52 @@ class FunctionTrainable(Trainable):
         Raises:
             BaseException: The exception of the function, with its traceback.
         """
+        (result,) = self.train_buffered(0.0, max_buffer_length=1)
+        return result
+
+    def train_buffered(self, buffer_time_s: float, max_buffer_length: int = 1000) -> list[Metrics]:
+        """Return at least one result, as `train()` does, and those that follow. Stops when the time
+        is over, the buffer is full, or a result has `done`, `should_checkpoint` or a checkpoint.
+
+        Raises:
+            BaseException: The exception of the function, with its traceback. If there are results,
+                the next call raises it.
+        """
+        if self.ended:
+            raise RuntimeError(
+                f"{self!r} has already returned, so it cannot train further: create a new one."
+            )
+        results: list[Metrics] = []
         began = self._clock.steady()
-        message = self.message = self._next()
-        if isinstance(message, Reported):
-            return self._complete(dict(message.metrics), began)
-        if message.error is not None:
-            raise message.error
+        until = began + buffer_time_s
+
+        def take(message: Reported) -> bool:
+            """Complete a report; return True if the function may continue."""
+            nonlocal began
+            result = self._complete(dict(message.metrics), began)
+            self.message = message
+            results.append(result)
+            began = self._clock.steady()
+            needs_decision = (
+                message.checkpoint is not None or result[DONE] or result.get(SHOULD_CHECKPOINT)
+            )
+            return not needs_decision and began < until and len(results) < max_buffer_length
+
+        end = self._failed or self._continue(take)
+        if end is None:
+            return results
+        if end.error is not None and results:
+            self._failed = end
+            return results
+        self.message = end
+        if end.error is not None:
+            raise end.error
         last = self._last_result or {
             TRAINING_ITERATION: self.iteration,
             TIME_TOTAL_S: self.time_total_s,
             **self.get_auto_filled_metrics(time_this_iter=self._clock.steady() - began),
         }
-        return {**last, DONE: True}
+        return [*results, {**last, DONE: True}]
 
     def save(self, checkpoint_dir: str | os.PathLike[str] | None = None) -> TrainingResult:
         """Return the last reported checkpoint.
@@ -142,11 +178,11 @@ class FunctionTrainable(Trainable):
             self._thread.join(RESET_LIMIT_S)
         return self._thread is None or not self._thread.is_alive()
 
-    def _next(self) -> Reported | Ended:
-        if self.ended:
-            raise RuntimeError(
-                f"{self!r} has already returned, so it cannot train further: create a new one."
-            )
+    def _continue(self, take: Callable[[Reported], bool]) -> Ended | None:
+        """Let the function run until `take` returns False for a report; return its end, if it ends
+        before.
+        """
+        self._reports.expect(take)
         with self.session.active():
             if self._thread is None:
                 # In this context, so that the function's actors take the bundles of the trial.

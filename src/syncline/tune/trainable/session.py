@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import queue
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NoReturn, TypeVar
@@ -64,14 +64,22 @@ class ReportQueue:
     """
 
     def __init__(self) -> None:
-        self._messages: queue.SimpleQueue[Reported | Ended] = queue.SimpleQueue()
+        self._messages: queue.SimpleQueue[Ended | None] = queue.SimpleQueue()
         self._resume: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._take: Callable[[Reported], bool] = lambda message: False
         self._stopped = False
 
     # -- training thread
 
-    def receive(self) -> Reported | Ended:
-        """Wait for the next message of the function."""
+    def expect(self, take: Callable[[Reported], bool]) -> None:
+        """Call `take` with each report, on the function's thread, while the training thread
+        waits in `receive`. The function continues if it returns True: a change of threads takes
+        longer than most reports.
+        """
+        self._take = take
+
+    def receive(self) -> Ended | None:
+        """Wait until the function waits at a report, or for its last message."""
         return self._messages.get()
 
     def resume(self) -> None:
@@ -97,8 +105,9 @@ class ReportQueue:
         """
         if self._stopped:
             raise TrialStopped
-        self._messages.put(message)
-        self._resume.get()
+        if not self._take(message):
+            self._messages.put(None)
+            self._resume.get()
         if self._stopped:
             raise TrialStopped
 

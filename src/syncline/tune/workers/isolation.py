@@ -21,6 +21,7 @@ import logging
 import os
 import pickle
 import re
+import resource
 import signal
 import sys
 import sysconfig
@@ -28,6 +29,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, MutableMapping
+from contextlib import suppress
 from functools import _lru_cache_wrapper, cache
 from io import BytesIO
 from types import FunctionType, GenericAlias, ModuleType
@@ -82,6 +84,7 @@ class ProcessState:
             if unseeded.get(name) != state
         }
         self._environment = settings.inherited_environment()
+        self._variables = settings.raw_environment()
         self._directory = os.getcwd()
         self._mask = _file_mask()
         self._lists = {name: list(getattr(sys, name)) for name in ("path", "argv", "meta_path")}
@@ -112,8 +115,7 @@ class ProcessState:
         """
         if reason := self._difference():
             return reason
-        now = settings.inherited_environment()
-        if now != self._environment:
+        if settings.raw_environment() != self._variables:
             os.environ.clear()
             os.environ.update(self._environment)
         try:
@@ -176,11 +178,21 @@ class ProcessState:
         return f"it changed the built-in name {min(changed)!r}" if changed else ""
 
     def _files_left(self) -> str:
-        if not _open_files() - self._files:
+        if not self._further_files():
             return ""
         gc.collect()  # closes files that nothing refers to
-        further = _open_files() - self._files
-        return f"it left {min(further)[1]!r} open" if further else ""
+        further = self._further_files()
+        return f"it left {further[0]!r} open" if further else ""
+
+    def _further_files(self) -> list[str]:
+        """Return the targets of descriptors that were not open before."""
+        numbers = sorted(number for number, *_ in _open_files() - self._files)
+        # Another thread may be reading the file of waits.
+        return [
+            target
+            for target in map(_target_of, numbers)
+            if target and not target.endswith(WAITS_FILE)
+        ]
 
     def _changed_modules(self) -> str:
         modules = _program_modules() if len(sys.modules) != self._module_count else None
@@ -201,6 +213,8 @@ class ProcessState:
         return ""
 
     def _memory_growth(self) -> str:
+        if _peak_memory_bytes() - self._memory <= MEMORY_LIMIT_BYTES:  # as a rule, and fast
+            return ""
         growth = _memory_bytes() - self._memory
         if growth <= MEMORY_LIMIT_BYTES:
             return ""
@@ -312,25 +326,29 @@ def _signal_handlers() -> dict[int, object]:
 
 _SIGNALS = sorted(map(int, signal.Signals))
 # The function behind `getsignal`, without the enumeration members that take most of the time.
-_handler_of: Callable[[int], object] = getattr(signal.getsignal, "__wrapped__", signal.getsignal)
+_handler_of: Callable[[int], object] = getattr(signal, "_signal", signal).getsignal
 
 
-def _open_files() -> set[tuple[int, str]]:
-    """Return number and target of each descriptor of this process."""
+def _open_files() -> set[tuple[int, int, int]]:
+    """Return number, device and inode of each descriptor of this process."""
     try:
-        with os.scandir("/proc/self/fd") as entries:
-            numbers = [int(entry.name) for entry in entries]
+        numbers = os.listdir("/proc/self/fd")
     except OSError:  # not Linux
         return set()
     found = set()
-    for number in numbers:
-        try:
-            target = os.readlink(f"/proc/self/fd/{number}")
-        except OSError:  # the descriptor of the listing itself
-            continue
-        if not target.endswith(WAITS_FILE):  # another thread may be reading it
-            found.add((number, target))
+    for number in map(int, numbers):
+        with suppress(OSError):  # the descriptor of the listing itself
+            status = os.fstat(number)
+            found.add((number, status.st_dev, status.st_ino))
     return found
+
+
+def _target_of(number: int) -> str:
+    """Return the target of a descriptor; "" if it was closed."""
+    try:
+        return os.readlink(f"/proc/self/fd/{number}")
+    except OSError:
+        return ""
 
 
 def _has_children() -> bool:
@@ -353,6 +371,10 @@ def _memory_bytes() -> int:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:  # not Linux
         return 0
+
+
+def _peak_memory_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
 _LoggingState: TypeAlias = tuple[int, int, list[logging.Handler], list[logging.Filter]]

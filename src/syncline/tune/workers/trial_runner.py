@@ -12,6 +12,7 @@ import importlib
 import os
 import queue
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -22,7 +23,6 @@ from dataclasses import replace
 from functools import partial
 from itertools import dropwhile
 from pathlib import Path
-from sys import _current_frames
 
 from syncline.core import thread_limits
 from syncline.core.error_frames import pack_error
@@ -104,35 +104,22 @@ class TrialRunner:
         """Wait for the trials of a batch; no longer than `within_s`."""
         batch = _Batch(command)
         self._commands.put(batch)
-        ended: list[messages.Stepped | messages.Failed] = []
-        while batch.expects(len(ended)):
+        while (remaining_s := batch.remaining_s()) > 0:
             try:
-                outcome = self._outcomes.get(timeout=batch.remaining_s())
-            except queue.Empty:
-                if batch.remaining_s():  # the trial waited for a core
-                    continue
-                batch.stop()
-                if batch.begun - len(ended) <= 1:
-                    break
-                outcome = self._outcomes.get()  # a trial ended, and the next one began, meanwhile
-            if isinstance(outcome, messages.Failed) or (
-                isinstance(outcome, messages.Stepped) and outcome.ended
-            ):
-                ended.append(outcome)
-            else:  # for `Await`: the trial goes on, or its trainer reserves workers
-                batch.stop()
-                self._outcomes.put(outcome)
-                break
-        runs_on = batch.begun > len(ended)
-        if runs_on and self._host is not None:
+                outcome = self._outcomes.get(timeout=remaining_s)
+            except queue.Empty:  # the trial may have waited for a core
+                continue
+            if isinstance(outcome, messages.BatchRan):
+                return outcome
+            self._outcomes.put(outcome)  # for `Await`: its trainer reserves workers
+            break
+        if (ran := batch.leave()) is None:
+            ended = self._outcomes.get()
+            assert isinstance(ended, messages.BatchRan), ended
+            return ended
+        if ran.runs_on and self._host is not None:
             self._host.label.use()  # also for output that bypasses Python's streams
-        return messages.BatchRan(
-            location=_location(),
-            ended=tuple(ended),
-            seconds=batch.clock.elapsed_s(),
-            runs_on=runs_on,
-            unusable=batch.unusable,
-        )
+        return ran
 
     def stack(self) -> str:
         """Return the stack of the trainable's thread."""
@@ -153,21 +140,27 @@ class TrialRunner:
     def _work(self, host: _Host) -> None:
         while (command := self._commands.get()) is not None:
             if isinstance(command, _Batch):
-                while (start := command.next()) is not None:
-                    outcome = _outcome_of(partial(host.run_to_end, start))
-                    if not isinstance(outcome, messages.Stepped) or outcome.ended:
-                        command.unusable = host.clean_up()
-                        if command.unusable:
-                            command.stop()
-                    else:  # it goes on by `Await`: no other trial begins in its place
-                        command.stop()
-                    flush_output()
-                    self._outcomes.put(outcome)
+                self._work_on(command, host)
                 continue
             outcome = _outcome_of(partial(host.execute, command))
             flush_output()
             self._outcomes.put(outcome)
         host.leave()
+
+    def _work_on(self, batch: _Batch, host: _Host) -> None:
+        """Run the trials of a batch, until one goes on."""
+        while (start := batch.next()) is not None:
+            outcome = _outcome_of(partial(host.run_to_end, start))
+            if isinstance(outcome, messages.Stepped) and not outcome.ended:
+                flush_output()
+                self._outcomes.put(outcome)
+                return
+            batch.unusable = host.clean_up()
+            flush_output()
+            if not batch.add(outcome):
+                self._outcomes.put(outcome)
+        if (ran := batch.end()) is not None:
+            self._outcomes.put(ran)
 
     def _ask(self, question: messages.Question) -> None:
         """Return a question as the outcome of the current command and wait for Resume. Called on
@@ -197,37 +190,61 @@ class _Batch:
         self._lock = threading.Lock()
         self._starts = command.starts
         self._within_s = command.within_s
-        self.clock = OwnTime()
-        """Time since the start of the batch."""
-        self._stopped = False
-        self.begun = 0
-        """Number of trials that have begun."""
+        self._clock = OwnTime()
+        self._begun = 0
+        self._ended: list[messages.Stepped | messages.Failed] = []
+        self._closed = False  # begin no further trial
+        self._left = False  # the call has returned
         self.unusable = ""
         """Reason why the process must not run another trial."""
 
     def next(self) -> messages.Start | None:
         """Begin the next trial; return None if no further one may begin."""
         with self._lock:
-            is_over = self._stopped or self.begun == len(self._starts)
-            if is_over or (self.begun and not self.remaining_s()):
-                self._stopped = True
+            is_over = self.unusable or self._begun == len(self._starts)
+            if self._closed or is_over or (self._begun and not self.remaining_s()):
+                self._closed = True
                 return None
-            self.begun += 1
-            return self._starts[self.begun - 1]
+            self._begun += 1
+            return self._starts[self._begun - 1]
+
+    def add(self, outcome: Outcome) -> bool:
+        """Add the outcome of a trial that ended; return False if the call returned before."""
+        assert isinstance(outcome, (messages.Stepped, messages.Failed)), outcome
+        with self._lock:
+            if not self._left:
+                self._ended.append(outcome)
+            return not self._left
 
     def remaining_s(self) -> float:
         """Return the seconds until no further trial begins; 0 if they are over."""
-        return self.clock.remaining_s(self._within_s)
+        return self._clock.remaining_s(self._within_s)
 
-    def stop(self) -> None:
-        """Begin no further trial."""
+    def end(self) -> messages.BatchRan | None:
+        """Return the outcome of the batch, no trial of which runs; None if the call returned
+        before.
+        """
         with self._lock:
-            self._stopped = True
+            return None if self._left else self._ran(runs_on=False)
 
-    def expects(self, ended: int) -> bool:
-        """Return True if a trial runs or may begin, besides `ended` ones."""
+    def leave(self) -> messages.BatchRan | None:
+        """Begin no further trial, and return the outcome of the call while the last one runs, or
+        before the first one begins; None if the batch is about to end.
+        """
         with self._lock:
-            return ended < (self.begun if self._stopped else len(self._starts))
+            self._closed = True
+            runs_on = self._begun > len(self._ended)
+            self._left = runs_on or not self._begun
+            return self._ran(runs_on=runs_on) if self._left else None
+
+    def _ran(self, *, runs_on: bool) -> messages.BatchRan:
+        return messages.BatchRan(
+            location=_location(),
+            ended=tuple(self._ended),
+            seconds=self._clock.elapsed_s(),
+            runs_on=runs_on,
+            unusable=self.unusable,
+        )
 
 
 class _Host:
@@ -368,44 +385,43 @@ class _Host:
 
     def _step(self, command: messages.Step) -> messages.Stepped:
         """Return the next result, and the following ones within the batch."""
-        until = time.monotonic() + command.batch_s
-        earlier: list[Metrics] = []
-        while True:
-            try:
-                stepped = self._next_result(command.checkpoint_index)
-            except BaseException as error:
-                if not earlier:
-                    raise
-                self._deferred_error = error  # raised by the next step: the results count
-                return messages.Stepped(result=earlier.pop(), earlier=tuple(earlier))
-            needs_decision = (
-                stepped.ended
-                or stepped.checkpoint is not None
-                or stepped.result.get(DONE)
-                or stepped.result.get(SHOULD_CHECKPOINT)
-            )
-            if needs_decision or time.monotonic() >= until:
-                return replace(stepped, earlier=tuple(earlier))
-            earlier.append(stepped.result)
+        trainable, results = self._current, list[Metrics]()
+        checkpoint: Checkpoint | None = None
+        try:
+            if self._deferred_error is not None:
+                error, self._deferred_error = self._deferred_error, None
+                raise error
+            if isinstance(trainable, FunctionTrainable):
+                checkpoint = self._train_function(trainable, command, results)
+            else:
+                _train_class(trainable, command.batch_s, results)
+        except BaseException as error:
+            if not results:
+                raise
+            self._deferred_error = error  # raised by the next step: the results count
+        *earlier, result = results
+        return messages.Stepped(
+            result=result,
+            earlier=tuple(earlier),
+            checkpoint=checkpoint,
+            ended=isinstance(trainable, FunctionTrainable) and trainable.ended,
+        )
 
-    def _next_result(self, checkpoint_index: int) -> messages.Stepped:
-        if self._deferred_error is not None:
-            error, self._deferred_error = self._deferred_error, None
-            raise error
-        trainable = self._current
-        result = trainable.train()
-        if not isinstance(trainable, FunctionTrainable):
-            return messages.Stepped(result=result)
+    def _train_function(
+        self, trainable: FunctionTrainable, command: messages.Step, results: list[Metrics]
+    ) -> Checkpoint | None:
+        """Append the results of the step; return the committed checkpoint of the last one."""
+        *earlier, last = trainable.train_buffered(command.batch_s, max_buffer_length=sys.maxsize)
+        results += earlier
         message = trainable.message
-        if not isinstance(message, Reported):
-            return messages.Stepped(result=result, ended=True)
-        checkpoint = message.checkpoint
-        if checkpoint is not None:
+        checkpoint = message.checkpoint if isinstance(message, Reported) else None
+        if isinstance(message, Reported) and checkpoint is not None:
             if not message.in_place:
-                checkpoint = self._commit(checkpoint, checkpoint_index)
+                checkpoint = self._commit(checkpoint, command.checkpoint_index)
             # The function may delete its own files before it calls `get_checkpoint()`.
             trainable.session.latest = checkpoint
-        return messages.Stepped(result=result, checkpoint=checkpoint)
+        results.append(last)
+        return checkpoint
 
     def _save(self, checkpoint_index: int) -> Checkpoint | None:
         """Save a class's state, directly in the trial's directory if that is local."""
@@ -430,6 +446,17 @@ class _Host:
         return storage.commit(name, [staged])
 
 
+def _train_class(trainable: Trainable, batch_s: float, results: list[Metrics]) -> None:
+    """Append the results of the step."""
+    until = time.monotonic() + batch_s
+    while True:
+        result = trainable.train()
+        results.append(result)
+        needs_decision = result.get(DONE) or result.get(SHOULD_CHECKPOINT)
+        if needs_decision or time.monotonic() >= until:
+            return
+
+
 def limit_threads(cpus: float) -> None:
     """Let libraries use one thread per CPU of the trial, unless OMP_NUM_THREADS is set. Otherwise
     each trial would use all cores.
@@ -441,7 +468,7 @@ def stack() -> str:
     """Return the stack of the trainable as Python prints it, without frames of this library."""
     threads = {thread.name: thread for thread in threading.enumerate()}
     thread = threads.get(FUNCTION_THREAD) or threads.get(TRIAL_THREAD)
-    frame = _current_frames().get(thread.ident or 0) if thread is not None else None
+    frame = sys._current_frames().get(thread.ident or 0) if thread is not None else None
     if frame is None:
         return "(the trainable does not run)"
     frames = traceback.extract_stack(frame)
