@@ -135,7 +135,8 @@ def test_stalled_ranks_are_reported_and_can_be_inspected(one):
         assert "script_process" not in stacks.stdout
         assert "[rank 0]  waiting for others" in stacks.stdout
         profile = command(one, "profile", "--rank", "1", "--cpu", "--seconds", "1")
-        assert "it waits" in profile.stderr
+        if sys.version_info >= (3, 11):  # before, py-spy counts threads that wait
+            assert "it waits" in profile.stderr
         stopped = command(one, "runs", "stop", only_run(one.folder).name)
         assert stopped.returncode == 0, stopped.stderr
         assert process.wait(LIMIT_S) == 1

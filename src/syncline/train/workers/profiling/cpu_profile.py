@@ -1,8 +1,9 @@
 """CPU flame graph of this process, recorded by py-spy in a child process.
 
 With `--nonblocking`, py-spy does not stop threads while it samples: the training keeps its speed,
-and a few samples are lost. Waiting threads are not counted. Not covered: child processes of the
-worker, such as those of a DataLoader, and native frames.
+and a few samples are lost. Waiting threads are not counted, except with Python 3.10, whose threads
+py-spy cannot tell apart without stopping them. Not covered: child processes of the worker, such as
+those of a DataLoader, and native frames.
 """
 
 from __future__ import annotations
