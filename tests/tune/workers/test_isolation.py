@@ -220,3 +220,6 @@ def test_a_process_that_grew_is_replaced(
 def test_a_look_at_the_own_time_on_another_thread_is_no_open_file(state: ProcessState) -> None:
     with open(f"/proc/self/task/{os.getpid()}/schedstat"):
         assert state.restore() == ""
+    with os.scandir("/proc/self/task") as tasks:
+        next(tasks)
+        assert state.restore() == ""

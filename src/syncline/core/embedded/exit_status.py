@@ -97,6 +97,7 @@ class MemoryMonitor:
         self._recent: deque[int] = deque(maxlen=RECENT_SAMPLES)  # kill counts of samples
         self._claimed = 0  # kills attributed to a worker, or too old
         self._available_bytes: int | None = None
+        self._total_bytes: int | None = None  # read once per sample, if a worker was killed
         self._log = KernelLog(root)
         self.sample()
 
@@ -107,6 +108,7 @@ class MemoryMonitor:
     def sample(self) -> None:
         """Read the free memory and the kill count; call every `SAMPLE_INTERVAL_S`."""
         self._available_bytes = self._files.available_bytes()
+        self._total_bytes = None
         kills = self._files.kills()
         if kills is not None:
             self._recent.append(kills)
@@ -116,7 +118,9 @@ class MemoryMonitor:
         """Explain the end of a worker from its return code (negative signal) and peak memory."""
         if return_code != -signal.SIGKILL:
             return ExitStatus(cause=error_messages.exit_cause(return_code))
-        total_bytes = cgroups.memory_bytes(self._root)
+        if self._total_bytes is None:
+            self._total_bytes = cgroups.memory_bytes(self._root)
+        total_bytes = self._total_bytes
         usage = f"it had grown to {_size(peak_bytes)} of {_size(total_bytes)}"
         kills = self._files.kills()
         is_counted = kills is not None and kills > self._claimed

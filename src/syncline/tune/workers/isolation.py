@@ -40,7 +40,7 @@ from cloudpickle import cloudpickle as internals
 from syncline import settings
 from syncline.core import random_states
 from syncline.core.tracebacks import is_engine_file
-from syncline.tune.workers.own_time import WAITS_FILE
+from syncline.tune.workers.own_time import is_open_meanwhile
 
 MEMORY_LIMIT_BYTES = 1 << 30
 """Growth of a process after which it runs no further trial."""
@@ -187,12 +187,8 @@ class ProcessState:
     def _further_files(self) -> list[str]:
         """Return the targets of descriptors that were not open before."""
         numbers = sorted(number for number, *_ in _open_files() - self._files)
-        # Another thread may be reading the file of waits.
-        return [
-            target
-            for target in map(_target_of, numbers)
-            if target and not target.endswith(WAITS_FILE)
-        ]
+        targets = filter(None, map(_target_of, numbers))
+        return [target for target in targets if not is_open_meanwhile(target)]
 
     def _changed_modules(self) -> str:
         modules = _program_modules() if len(sys.modules) != self._module_count else None

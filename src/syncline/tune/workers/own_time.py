@@ -53,6 +53,11 @@ class OwnTime:
         return max(remaining, SHORTEST_S) if remaining > 0 else 0.0
 
 
+def is_open_meanwhile(target: str) -> bool:
+    """Return True for a file or directory that `waited_s` opens, on any thread."""
+    return target.endswith(WAITS_FILE) or target == f"/proc/{os.getpid()}/task"
+
+
 def waited_s() -> dict[str, float]:
     """Return the seconds for which each thread of this process has waited for a core; {} if the
     system does not count them.
