@@ -72,14 +72,15 @@ def test_a_run_is_followed(tmp_path) -> None:
     assert run.series.names == ["loss"]
     assert len(run.attempts) == 1
     assert run.lines("trials.jsonl") == [{"trial": "a"}]
-    record.line("trials.jsonl", {"trial": "b"})
+    record.lines("trials.jsonl", [{"trial": "b"}, {"trial": "c"}])
+    record.lines("trials.jsonl", [])
     assert len(run.lines("trials.jsonl")) == 1
     assert run.names_in("data") == []
     record.line("data/train.jsonl", {"dataset": "train"})
     record.write_outcome("finished")
     record.close()
     run.refresh()
-    assert run.lines("trials.jsonl")[1] == {"trial": "b"}
+    assert run.lines("trials.jsonl")[1:] == [{"trial": "b"}, {"trial": "c"}]
     assert run.names_in("data") == ["train.jsonl"]
     assert run.state == "finished"
     record.write_run("demo", {}, detailed=False)

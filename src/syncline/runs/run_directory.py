@@ -16,7 +16,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Literal
@@ -250,6 +250,13 @@ class RunDirectory:
     def line(self, name: str, record: Record) -> None:
         """Append a line to another file of the record, such as `trials.jsonl`."""
         self._append(name, record)
+
+    def lines(self, name: str, records: Iterable[Record]) -> None:
+        """Append several lines with one write. If there is no room, none is written."""
+        lines = b"".join(map(encode, records))
+        if lines:
+            with self._lock:
+                self._add(name, lines)
 
     def write_checkpoints(self, state: Record) -> None:
         """Replace `checkpoints.json`."""

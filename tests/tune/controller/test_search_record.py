@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -283,7 +283,7 @@ def test_a_record_that_cannot_be_written_is_said_once_and_the_search_goes_on(
     tmp_path: Path, make_trial: Any, clock: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     class FullDisk(RunDirectory):
-        def line(self, name: str, record: Mapping[str, Any]) -> None:
+        def lines(self, name: str, records: Iterable[Mapping[str, Any]]) -> None:
             raise OSError("no space left")
 
     record = SearchRecord(

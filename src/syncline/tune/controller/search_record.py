@@ -200,8 +200,7 @@ class SearchRecord:
             results, self._results = self._results, []
             lines, self._lines = self._lines, {}
             try:
-                for line in lines.values():
-                    self._record.line(TRIALS_FILE, line)
+                self._record.lines(TRIALS_FILE, lines.values())
                 for time_s, trial_id, result in results:
                     recorded = self._recorded.setdefault(trial_id, _Recorded())
                     recorded.latest = result.get(TRAINING_ITERATION) or 0
