@@ -25,7 +25,6 @@ class OutputLabel:
 
     def use(self) -> None:
         """Set the label, if it is not set yet. The engine needs a message for that."""
-        self.is_used = True
         if self._set != self.name:
             self._set = self.name
             ensure_engine().label_output(self.name)
@@ -43,6 +42,7 @@ class _WatchedStream:
     def write(self, text: str) -> int:
         """Write; return the number of characters."""
         if text:
+            self._label.is_used = True
             self._label.use()
         return self._stream.write(text)
 
