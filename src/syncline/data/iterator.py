@@ -47,7 +47,9 @@ class LoopOptions(TypedDict, total=False):
     """Options of every loop over batches."""
 
     prefetch_batches: int
-    """Batches that a thread prepares ahead; 0 prepares each batch on request."""
+    """Batches that a thread prepares ahead, or a few more small ones if no `collate_fn` runs; 0
+    prepares each batch on request.
+    """
     drop_last: bool
     """Drop the last batch if it has fewer rows."""
     local_shuffle_buffer_size: int | None
@@ -136,7 +138,9 @@ class DataIterator:
         """
         batch = BatchOptions(batch_size=batch_size, **options)
         blocks.check_batch_format(batch_format)
-        return self._batches(batch, convert=lambda table: blocks.to_batch(table, batch_format))
+        return self._batches(
+            batch, convert=lambda table: blocks.to_batch(table, batch_format), runs_user_code=False
+        )
 
     @keywords(LOOP)
     def iter_torch_batches(
@@ -184,7 +188,12 @@ class DataIterator:
                 pin_memory=pin_memory,
                 worker_device=own_device,
             )
-        return self._batches(batch, convert=conversion.convert, receive=conversion.receive)
+        return self._batches(
+            batch,
+            convert=conversion.convert,
+            receive=conversion.receive,
+            runs_user_code=collate_fn is not None,
+        )
 
     @keywords(LOOP)
     def iter_tf_batches(
@@ -399,7 +408,12 @@ class DataIterator:
         return {**self.__dict__, "_progress": CursorTracker(), "_before_pass": None}
 
     def _batches(
-        self, options: BatchOptions, *, convert: Convert, receive: Convert | None = None
+        self,
+        options: BatchOptions,
+        *,
+        convert: Convert,
+        receive: Convert | None = None,
+        runs_user_code: bool = True,
     ) -> Iterable[AnyBatch]:
         options = _options(options)
         return BatchIterable(
@@ -408,6 +422,7 @@ class DataIterator:
             convert=convert,
             receive=receive or _identity,
             progress=self._progress,
+            runs_user_code=runs_user_code,
         )
 
     def _begin(self, options: BatchOptions) -> Pass:

@@ -4,6 +4,7 @@ left.
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -23,6 +24,7 @@ from syncline.data.iterate.batching import (
 from syncline.data.iterate.cursor import Cursor, CursorTracker, epoch_start
 from syncline.data.iterate.position import Restart
 from syncline.data.iterate.sharding import Rounds, ShuffleWindows
+from syncline.testing import eventually
 
 
 def pieces_of(*sizes: int, columns: int = 1) -> Iterator[RankRows]:
@@ -211,6 +213,21 @@ def test_progress_counts_what_the_program_got_not_what_is_fetched_ahead(
         assert loop.progress.cursor is not None
         seen.append((batch[-1] + 1, loop.progress.cursor.rows, loop.progress.cursor.ended))
     assert seen == [(3, 3, False), (6, 6, False), (9, 9, False), (10, 10, False)]
+
+
+@pytest.mark.parametrize(("runs_user_code", "converted"), [(True, 2), (False, 4)])
+def test_functions_of_the_program_convert_no_more_than_it_asked_for(
+    runs_user_code: bool, converted: int
+) -> None:
+    tables: list[pa.Table] = []
+    batches = replace(
+        Loop().batches(1), convert=lambda t: tables.append(t) or t, runs_user_code=runs_user_code
+    )
+    loop = iter(batches)
+    next(loop)
+    eventually(lambda: len(tables) >= converted)
+    loop.close()
+    assert len(tables) == converted
 
 
 def test_leaving_the_loop_cancels_the_pass_and_keeps_the_place() -> None:

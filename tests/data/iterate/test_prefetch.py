@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from syncline.data.iterate.prefetch import Prefetcher
+from syncline.data.iterate.prefetch import _BURST, Prefetcher
 from syncline.testing import eventually
 
 
@@ -53,6 +53,16 @@ def test_no_more_than_depth_items_are_made_ahead() -> None:
     assert source.made == 4
     ahead.close()
     assert source.made == 4
+    assert threads() == 0
+
+
+def test_more_than_depth_small_items_are_made_ahead_up_to_a_limit() -> None:
+    source = Source()
+    ahead = Prefetcher(source, depth=2, is_small=lambda item: True)
+    assert [next(ahead) for _ in range(100)] == list(range(100))
+    eventually(lambda: ahead.statistics().ready > 2)
+    ahead.close()
+    assert source.made <= 100 + 2 + _BURST
     assert threads() == 0
 
 

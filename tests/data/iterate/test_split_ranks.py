@@ -12,8 +12,15 @@ import pytest
 
 import syncline
 from syncline.data.iterate import streaming_split as consumer
+from syncline.data.iterate.batching import BatchOptions
 from syncline.data.iterate.cursor import CursorError
-from syncline.data.iterate.split_rendezvous import ConsumerProcess, SplitError
+from syncline.data.iterate.split_rendezvous import (
+    ConsumerProcess,
+    Join,
+    Joined,
+    SplitError,
+    this_process,
+)
 from syncline.data.iterator import DataIterator
 from syncline.testing.waiting import eventually
 from tests.data.execution_fake import FakeDataset
@@ -44,6 +51,15 @@ def test_the_last_rows_are_shared_as_equal_says(equal: bool | str, lengths: list
     results = on_all(split_of(FakeDataset(block_rows=[11]), 2, equal=equal), read)
     assert [len(results[rank]) for rank in range(2)] == lengths
     assert set(results[0] + results[1]) == set(range(10 if equal in (True, "drop") else 11))
+
+
+def test_a_rank_gets_its_first_rows_with_the_reply_to_its_join() -> None:
+    coordinator = coordinator_of(split_of(FakeDataset(block_rows=[11]), 1)[0])
+    options = BatchOptions(batch_size=4)
+    joined = coordinator.join(Join(rank=0, token="t", process=this_process(), options=options))
+    assert isinstance(joined, Joined)
+    assert joined.first.shares[0].start == 0
+    coordinator.leave(0, "t")
 
 
 def test_the_number_of_dropped_rows_is_logged_once_per_epoch(

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -32,6 +33,8 @@ Ready = TypeVar("Ready")
 # Size of the parts in which rows of varying size are taken from a shuffled window: large enough
 # for the cost of a call, small enough for the processor's cache.
 _TAKE_BYTES = 1024 * 1024
+# Batches up to this size may be made in bursts.
+_SMALL_BYTES = 512 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +53,14 @@ class CutBatch(NamedTuple):
 
     table: Block
     update: CursorUpdate
+
+
+class _MadeBatch(NamedTuple, Generic[Ready]):
+    """A converted batch, and the progress of the rank after it."""
+
+    batch: Ready
+    update: CursorUpdate
+    is_small: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,13 +268,15 @@ class BatchIterable(Generic[Ready, T]):
     """Hands a batch over on the user's thread."""
     progress: CursorTracker
     """Cursor, updated before each batch is yielded."""
+    runs_user_code: bool = True
+    """True if `convert` runs code of the user, who expects it for `prefetch_batches` at a time."""
 
     def __iter__(self) -> Generator[T, None, None]:
         try:
             current = self.begin()
             last = CursorUpdate(current.cursor.rows, current.cursor.restart, current.cursor.total)
             made = (
-                (self.convert(cut.table), cut.update)
+                _MadeBatch(self.convert(cut.table), cut.update, self._is_small(cut.table))
                 for cut in split_into_batches(current.rows, current.cursor, self.options)
             )
             prefetcher = Prefetcher(
@@ -271,9 +284,10 @@ class BatchIterable(Generic[Ready, T]):
                 depth=self.options.prefetch_batches,
                 cancel=current.cancel,
                 meter=self.progress.meter,
+                is_small=attrgetter("is_small"),
             )
             with self.progress.loop(current.cursor), closing(prefetcher):
-                for batch, last in prefetcher:
+                for batch, last, _ in prefetcher:
                     received = self.receive(batch)
                     self.progress.advance(last)
                     yield received
@@ -282,6 +296,9 @@ class BatchIterable(Generic[Ready, T]):
         except (Exception, KeyboardInterrupt) as error:
             shorten(error)
             raise
+
+    def _is_small(self, table: Block) -> bool:
+        return not self.runs_user_code and table.nbytes <= _SMALL_BYTES
 
 
 @dataclass(frozen=True, kw_only=True)

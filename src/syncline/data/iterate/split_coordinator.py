@@ -143,8 +143,8 @@ class SplitCoordinator:
             if not self._is_known(join):
                 self._join_rendezvous(join)
             while True:
-                answer = self._answer_to(join)
                 now = self._clock()
+                answer = self._answer_to(join, now, wait_for_rows=now < deadline)
                 if answer is not None or now >= deadline:
                     return answer
                 self._check_ranks(now)
@@ -234,7 +234,9 @@ class SplitCoordinator:
                 target=self._produce, args=(self._pass,), name="syncline-split", daemon=True
             ).start()
 
-    def _answer_to(self, join: Join) -> Joined | Rejected | None:
+    def _answer_to(
+        self, join: Join, now: float, *, wait_for_rows: bool
+    ) -> Joined | Rejected | None:
         rejected = self._rejected.pop(join.token, None)
         if rejected is not None:
             return Rejected(error=rejected)
@@ -245,7 +247,16 @@ class SplitCoordinator:
             return Rejected(error=current.failure)
         if current.pass_start is None:
             return None
-        return Joined(pass_start=current.pass_start, needs_heartbeats=not join.process.is_local)
+        assert current.queues is not None, "a pass that has begun has queues"
+        first = current.queues.fetch(join.rank, now)
+        if first is None and wait_for_rows:
+            return None
+        self._changed.notify_all()
+        if first is None or first.ended:
+            first = Fetched()  # `fetch` checks the other ranks before it tells the end
+        return Joined(
+            pass_start=current.pass_start, needs_heartbeats=not join.process.is_local, first=first
+        )
 
     def _leave(self, rank: int) -> None:
         assert self._pass is not None, "a rank leaves a pass"

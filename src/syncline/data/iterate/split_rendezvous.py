@@ -48,15 +48,6 @@ class Join:
     """Cursors that the rank has loaded."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Joined:
-    """All ranks have joined; the pass begins."""
-
-    pass_start: PassStart
-    needs_heartbeats: bool
-    """True if the coordinator cannot observe the rank's process."""
-
-
 class Share(NamedTuple):
     """Rows `start` to `stop` of a block for one rank."""
 
@@ -80,6 +71,17 @@ class Fetched:
     """Rows of the whole sequence, with `ended`."""
     dropped_rows: int = 0
     """Rows that no rank gets, with `ended`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Joined:
+    """All ranks have joined; the pass begins."""
+
+    pass_start: PassStart
+    needs_heartbeats: bool
+    """True if the coordinator cannot observe the rank's process."""
+    first: Fetched
+    """The first rows of the rank, which saves a call."""
 
 
 @dataclass(frozen=True, kw_only=True)

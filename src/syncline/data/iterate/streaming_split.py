@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 from weakref import WeakValueDictionary
@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from syncline.core import api
 from syncline.core.error_frames import unpack_error
+from syncline.core.refs import ObjectRef
 from syncline.data.columnar import block as blocks
 from syncline.data.columnar.schemas import Schema
 from syncline.data.context import DataContext
@@ -188,6 +189,17 @@ def _local_client(key: str) -> LocalClient:
 
 # -- sources
 
+Tables: TypeAlias = Mapping[ObjectRef[pa.Table], pa.Table]
+
+
+def _tables_of(fetched: Fetched) -> Tables:
+    """Return the referenced blocks of a reply with one call; none of them if one is lost."""
+    refs = list({each.block: None for each in fetched.shares if isinstance(each.block, ObjectRef)})
+    try:
+        return dict(zip(refs, api.get(refs), strict=True))
+    except ObjectLostError:
+        return {}
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SplitSource(BatchSource):
@@ -234,7 +246,7 @@ class SplitSource(BatchSource):
             stop.set()
             self.client.tell("leave", self.rank, token)
 
-        return Pass(cursor=cursor, rows=self._rows(token, cursor), cancel=cancel)
+        return Pass(cursor=cursor, rows=self._rows(token, cursor, joined.first), cancel=cancel)
 
     def schema(self) -> Schema | None:
         schema: Schema | None = self.client.call("schema")
@@ -276,38 +288,38 @@ class SplitSource(BatchSource):
         while not stop.wait(HEARTBEAT_S):
             self.client.tell("heartbeat", self.rank, token)
 
-    def _rows(self, token: str, cursor: Cursor) -> Iterator[RankRows]:
+    def _rows(self, token: str, cursor: Cursor, fetched: Fetched) -> Iterator[RankRows]:
         restart = cursor.restart
-        wait = self.client.submit("fetch", self.rank, token)
-        while True:
+        while not fetched.ended:
+            wait = self.client.submit("fetch", self.rank, token)
+            for rows in self._fetched_rows(fetched, token):
+                restart = rows.restart
+                yield rows
             reply: Fetched | Rejected = wait()
             if isinstance(reply, Rejected):
                 raise unpack_error(reply.error)
-            if not reply.ended:
-                wait = self.client.submit("fetch", self.rank, token)
-            for rows in self._fetched_rows(reply, token):
-                restart = rows.restart
-                yield rows
-            if reply.ended:
-                self._log_dropped(cursor.epoch, reply.dropped_rows)
-                yield RankRows(table=EMPTY_TABLE, restart=restart, total=reply.total)
-                return
+            fetched = reply
+        self._log_dropped(cursor.epoch, fetched.dropped_rows)
+        yield RankRows(table=EMPTY_TABLE, restart=restart, total=fetched.total)
 
     def _fetched_rows(self, fetched: Fetched, token: str) -> Iterator[RankRows]:
+        tables = _tables_of(fetched)
         last, table = None, EMPTY_TABLE
         for share in fetched.shares:
             if share.block is not last:
-                last, table = share.block, self._table_of(share, fetched, token)
+                last, table = share.block, self._table_of(share, fetched, tables, token)
             yield RankRows(
                 table=table.slice(share.start, share.stop - share.start),
                 restart=share.restart,
                 total=share.total,
             )
 
-    def _table_of(self, share: Share, fetched: Fetched, token: str) -> pa.Table:
+    def _table_of(self, share: Share, fetched: Fetched, tables: Tables, token: str) -> pa.Table:
         """Return the block of a share; if it is lost, recompute its rows as far as needed."""
+        if isinstance(share.block, pa.Table):
+            return share.block
         try:
-            return share.block if isinstance(share.block, pa.Table) else api.get(share.block)
+            return tables[share.block] if tables else api.get(share.block)
         except ObjectLostError:
             rows = max(each.stop for each in fetched.shares if each.block is share.block)
         reply: pa.Table | Rejected = self.client.call(
