@@ -84,7 +84,8 @@ def python_with(packages: Packages, report: Report) -> Path:
 def own_packages(python: Path) -> str:
     """Return the directory of the packages of an environment."""
     base = str(python.parent.parent)
-    return sysconfig.get_path("purelib", vars={"base": base, "platbase": base}, scheme="venv")
+    scheme = "venv" if "venv" in sysconfig.get_scheme_names() else "posix_prefix"  # Python 3.10
+    return sysconfig.get_path("purelib", scheme, {"base": base, "platbase": base})
 
 
 def _key(packages: Packages) -> str:

@@ -50,6 +50,8 @@ def _become(
         os.execv(python, [str(python), "-c", code])
     except (OSError, RuntimeEnvSetupError) as error:
         return RuntimeEnvSetupError(f"A worker could not set up its packages: {error}")
+    except Exception as error:
+        return RuntimeEnvSetupError(f"A worker could not set up its packages: {error!r}")
 
 
 def _report(fd: int, line: str) -> None:
