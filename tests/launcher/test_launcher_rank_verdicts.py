@@ -227,7 +227,7 @@ def test_a_rank_of_another_node_that_died_is_told(spread):
 
 
 def test_the_first_node_learns_the_state_of_each_rank(job):
-    job.verdicts.started(job.memories, {0: 10, 1: 11}, 4)
+    job.verdicts.started(job.memories, {0: 10, 1: 11}, 4, node=1)
     assert job.verdicts.unsent() == [RankSeen(rank=0), RankSeen(rank=1)]
     job.write(0, 1, call(1, 2.0))
     job.verdicts.update()
@@ -252,7 +252,7 @@ def test_the_first_node_learns_the_state_of_each_rank(job):
     assert "SIGKILL" in ended[0].death
 
 
-def test_a_job_on_one_node_tells_no_other(job):
+def test_the_first_node_tells_no_other(job):
     job.slow_window(1)
     job.verdicts.ended(0, -9)
     assert job.verdicts.unsent() == []

@@ -29,8 +29,8 @@ INTERVAL_S = 0.5
 """Seconds between two looks of the first node."""
 LAST_S = 0.05
 """The same at the end."""
-ANSWER_S = timedelta(seconds=30)
-"""Longest wait of one node for another's question or answer."""
+ANSWER_S = timedelta(seconds=60)
+"""Longest wait for the store, and of one node for another's question or answer."""
 CLOSE_S = 1.0
 """Longest wait for the last messages at the end."""
 
@@ -62,7 +62,8 @@ class NodeExchange:
 
     def put(self, seen: RankSeen) -> None:
         """Pass on the state of a rank of this node."""
-        self._given.put(seen)
+        if self._thread.is_alive():
+            self._given.put(seen)
 
     def take(self) -> list[RankSeen]:
         """Return new states of ranks of other nodes."""
@@ -78,8 +79,7 @@ class NodeExchange:
     def _run(self) -> None:
         with suppress(Exception):  # the store ends with the first node, and may not be reachable
             host, port = self._address
-            server = TCPStore(host, port, is_master=False, wait_for_workers=False)
-            server.set_timeout(ANSWER_S)
+            server = TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=ANSWER_S)
             store = PrefixStore(self._prefix, server)
             if self._node == 0:
                 self._read(store)

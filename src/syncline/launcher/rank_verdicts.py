@@ -53,14 +53,18 @@ class RankVerdicts(RankDiagnosis):
         self._pids: dict[int, int] = {}
         self._notices: list[Notice] = []
         self._has_end = False
-        self._world_size = 0
+        self._world_size = self._node = 0
         self._last: dict[int, RankObserved] = {}
         self._stopped: set[int] = set()
         self._unsent: dict[int, RankSeen] = {}
         self._away: dict[int, RankSeen] = {}  # of other nodes
 
     def started(
-        self, memories: Mapping[int, RankMemory], pids: Mapping[int, int], world_size: int
+        self,
+        memories: Mapping[int, RankMemory],
+        pids: Mapping[int, int],
+        world_size: int,
+        node: int = 0,
     ) -> None:
         """Begin with the workers of an attempt, given by rank.
 
@@ -68,12 +72,13 @@ class RankVerdicts(RankDiagnosis):
             memories: What the workers of this node write.
             pids: Their process ids.
             world_size: Number of the ranks of all nodes.
+            node: Number of this node.
         """
         with self._guard:
             self._memories, self._pids = dict(memories), dict(pids)
             self._health = RankHealth(self._memories)
             self._notices, self._has_end = [], False
-            self._world_size = world_size
+            self._world_size, self._node = world_size, node
             self._last, self._stopped, self._unsent, self._away = {}, set(), {}, {}
             for rank in memories:
                 self._share(rank)
@@ -163,7 +168,7 @@ class RankVerdicts(RankDiagnosis):
 
     def _share(self, rank: int, *, has_ended: bool = False, **fields: Any) -> None:
         """Prepare the state of a rank for the first node."""
-        if self._world_size > len(self._memories):
+        if self._node > 0:
             observed = self._last.get(rank)
             if has_ended:
                 observed = replace(observed or _END, window=_END.window)

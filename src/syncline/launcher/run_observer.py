@@ -112,8 +112,8 @@ class RunObserver:
         self._ended.clear()
         memories = {rank: each.memory for rank, each in workers.items() if each.memory is not None}
         pids = {rank: each.pid for rank, each in workers.items()}
-        world_size = next(iter(workers.values())).request.world_size
-        self._verdicts.started(memories, pids, world_size)
+        request = next(iter(workers.values())).request
+        self._verdicts.started(memories, pids, request.world_size, request.group_rank)
         if self._attempt == 1:
             threading.Thread(target=self._look, name="syncline-stalls", daemon=True).start()
         self._live.workers = {
