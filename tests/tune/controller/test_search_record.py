@@ -279,6 +279,18 @@ def test_those_that_run_are_known_until_they_do_not(
     assert (runs.attempt, runs.is_local, runs.host) == (2, False, "10.0.0.2")
 
 
+def test_the_process_of_a_trial_that_has_already_ended_is_recorded(
+    tmp_path: Path, make_trial: Any, clock: Any
+) -> None:
+    recorded, trial = Recorded(tmp_path, clock), make_trial(0)
+    recorded.record.ran_at(trial.trial_id, "10.0.0.9:77")
+    (line,) = change(recorded, trial, status=Trial.TERMINATED, start_time=5.0)
+    assert (line["hostname"], line["pid"], line["started"]) == ("10.0.0.9", 77, 5.0)
+    assert recorded.running.all() == []
+    (line,) = change(recorded, trial, status=Trial.RUNNING, location="10.0.0.9:78")
+    assert line["pid"] == 78
+
+
 def test_a_record_that_cannot_be_written_is_said_once_and_the_search_goes_on(
     tmp_path: Path, make_trial: Any, clock: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

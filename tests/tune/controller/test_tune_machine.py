@@ -85,6 +85,46 @@ def test_a_function_that_has_returned_ends_its_trial_without_a_further_result() 
     assert search.machine.trials[0].last_result["done"] is True
 
 
+def test_a_trial_that_ran_in_a_batch_ends_as_one_that_started_and_stepped() -> None:
+    result = {"score": 2.0, "training_iteration": 2}
+    outcome = {
+        "trial_id": "t_00000",
+        "attempt": 1,
+        "result": result,
+        "earlier": ({"score": 1.0, "training_iteration": 1}, dict(result)),
+        "checkpoint": None,
+        "ended": True,
+    }
+    start = {"location": "here:1", "now": 1.0}
+    told: list[list[Any]] = []
+    for happened in (
+        [
+            events.TrialStarted(trial_id="t_00000", attempt=1, **start),
+            events.TrialStepped(**outcome),
+        ],
+        [events.TrialRan(**start, **outcome)],
+    ):
+        search = Simulation(rules=rules(is_function=True), samples=1, stopper=make_stopper(None))
+        search.begin()
+        search.go_on()
+        search.waiting.clear()
+        before = len(search.done)
+        for event in happened:
+            search.take(event)
+        (trial,) = search.machine.trials
+        assert (trial.status, trial.location, trial.start_time) == ("TERMINATED", "", 1.0)
+        assert trial.last_result["done"] is True
+        assert search.ended is not None
+        told.append(search.done[before:])
+    assert told[0] == told[1]
+    assert [do.hook for do in told[1] if isinstance(do, events.NotifyCallbacks)] == [
+        "start",
+        "result",
+        "result",
+        "complete",
+    ]
+
+
 def test_a_function_that_never_reports_has_one_result() -> None:
     search = Simulation(
         rules=rules(is_function=True, metric=None),

@@ -264,6 +264,8 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
         self._in_event = True
         self._callbacks.call("on_step_begin", iteration=machine.iteration, trials=machine.trials)
         event = machine.with_stopper_verdict(event)
+        if isinstance(event, events.TrialRan) and machine.is_current(event):
+            self._record.ran_at(event.trial_id, event.location)
         rest: list[Instruction] = []
         for instruction in machine.handle(event):
             if isinstance(instruction, events.NotifyCallbacks):
@@ -501,15 +503,17 @@ class TuneController(Dispatcher[Instruction, None], handles=Instruction):
         location = message.outcome.location if message.outcome is not None else ""
         for trial, outcome in finished.ended:
             self._out_of_process.add(trial.trial_id)
+            fields = {"trial_id": trial.trial_id, "attempt": trial.attempt, **vars(outcome)}
+            if isinstance(outcome, messages.Stepped):
+                if self._short_trials is not None:
+                    self._short_trials.expect(self._trial(trial.trial_id), outcome)
+                self._next_messages.append(
+                    events.TrialRan(location=location, now=self._wall(), **fields)
+                )
+                continue
             if message.outcome is not None:
                 self._started(trial, location)
-            if self._short_trials is not None and isinstance(outcome, messages.Stepped):
-                self._short_trials.expect(self._trial(trial.trial_id), outcome)
-            self._next_messages.append(
-                _MESSAGE_OF[type(outcome)](
-                    trial_id=trial.trial_id, attempt=trial.attempt, **vars(outcome)
-                )
-            )
+            self._next_messages.append(events.TrialFailed(**fields))
         for trial in reversed(finished.returned):  # the latest one starts first
             self._return(trial)
         trial_on = finished.runs_on

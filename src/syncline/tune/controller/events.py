@@ -145,6 +145,14 @@ class TrialStepped(AttemptEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TrialRan(TrialStepped):
+    """A trial started and ended in a batch: `TrialStarted` and `TrialStepped` in one."""
+
+    location: str
+    now: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrialSaved(AttemptEvent):
     """A requested checkpoint is committed. It is None for a function."""
 
@@ -206,6 +214,7 @@ Event: TypeAlias = (
     | ReservationRefused
     | TrialStarted
     | TrialStepped
+    | TrialRan
     | TrialSaved
     | TrialFailed
     | ResetRefused

@@ -159,6 +159,7 @@ class SearchRecord:
         self._lock = threading.Lock()
         self._results: list[tuple[float, str, Metrics]] = []
         self._lines: dict[str, _Line] = {}
+        self._ran_at: dict[str, str] = {}
         self._flushed = 0.0
         self._failing = False
 
@@ -168,6 +169,10 @@ class SearchRecord:
         with self._lock:
             self._results.append((now, trial.trial_id, result))
         self._flush_after(now)
+
+    def ran_at(self, trial_id: str, location: str) -> None:
+        """Record, with the next update, the process of a trial that has already ended."""
+        self._ran_at[trial_id] = location
 
     def update(self, trials: Iterable[Trial]) -> None:
         """Record what changed in these trials."""
@@ -251,7 +256,7 @@ class SearchRecord:
     def _line(self, trial: Trial) -> _Line | None:
         """Return what changed in a trial; None without a change."""
         recorded = self._recorded.setdefault(trial.trial_id, _Recorded())
-        location = trial.location or recorded.location
+        location = trial.location or self._ran_at.pop(trial.trial_id, "") or recorded.location
         error = trial.error_text[-ERROR_CHARACTERS:]
         now = (trial.status, trial.iteration, trial.stopped_by, error, location)
         is_same_config = recorded.config is trial.config or (

@@ -270,6 +270,9 @@ class TuneMachine(Dispatcher[Event, None], handles=Event):
 
     @on(events.TrialStarted)
     def _trial_started(self, event: events.TrialStarted) -> None:
+        self._begin(event)
+
+    def _begin(self, event: events.TrialStarted | events.TrialRan) -> None:
         record, attempt = self._active(event)
         trial = record.trial
         trial.location = event.location
@@ -320,6 +323,11 @@ class TuneMachine(Dispatcher[Event, None], handles=Event):
         if result.get(SHOULD_CHECKPOINT) or (frequency and trial.iteration % frequency == 0):
             attempt.save_requested = True
         self._next_step(record, attempt)
+
+    @on(events.TrialRan)
+    def _trial_ran(self, event: events.TrialRan) -> None:
+        self._begin(event)
+        self._trial_stepped(event)
 
     @on(events.TrialSaved)
     def _trial_saved(self, event: events.TrialSaved) -> None:
