@@ -78,6 +78,21 @@ def test_subclasses_keep_their_own_methods_and_the_fields_of_the_base(named):
     assert dataclasses.asdict(one) == {"x": 1, "y": 2, "tags": [], "hidden": 0, "name": "first"}
 
 
+@pytest.mark.parametrize("decorate", [dataclass, dataclasses.dataclass])
+def test_instances_without_eq_and_repr_are_compared_by_identity(decorate):
+    @decorate(frozen=True, eq=False, repr=False)
+    class Handle:
+        x: int
+
+    one = Handle(1)
+    assert one.x == 1
+    assert len({one, Handle(1)}) == 2
+    assert one != Handle(1)
+    assert repr(one) == object.__repr__(one)
+    with pytest.raises(dataclasses.FrozenInstanceError, match="cannot assign to field 'x'"):
+        one.x = 2
+
+
 @pytest.mark.parametrize("point", [POINT, STANDARD])
 def test_signature_shows_the_fields(point):
     assert list(inspect.signature(point).parameters) == ["x", "y", "tags", "hidden"]

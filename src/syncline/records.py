@@ -23,7 +23,7 @@ else:
 
     def dataclass(cls=None, /, **options):
         """Make a class a dataclass, as `dataclasses.dataclass` does; see the module."""
-        is_lazy = options.keys() <= {"frozen", "kw_only"} and options.get("frozen")
+        is_lazy = options.keys() <= {"frozen", "kw_only", "eq", "repr"} and options.get("frozen")
         wrap = _lazily(options) if is_lazy else dataclasses.dataclass(**options)
         return wrap if cls is None else wrap(cls)
 
@@ -41,6 +41,11 @@ _NONE = {"init": False, "repr": False, "eq": False}
 def _lazily(options: dict[str, Any]) -> Callable[[C], C]:
     """Return the decorator for a frozen class."""
     kw_only = bool(options.get("kw_only"))
+    wanted = ["__init__"]
+    if options.get("repr", True):
+        wanted += ["__repr__"]
+    if options.get("eq", True):
+        wanted += ["__eq__", "__hash__"]
 
     def wrap(cls: C) -> C:
         namespace = {
@@ -52,7 +57,7 @@ def _lazily(options: dict[str, Any]) -> Callable[[C], C]:
         dataclasses.dataclass(**_NONE, frozen=_has_frozen_base(cls), kw_only=kw_only)(cls)
         vars(cls)["__dataclass_params__"].frozen = True
         defined: list[tuple[str, Any]] = [
-            (name, _stub(cls, name, namespace, kw_only)) for name in _COMPILED
+            (name, _stub(cls, name, namespace, kw_only)) for name in wanted
         ]
         defined += [("__setattr__", _refuse_assignment), ("__delattr__", _refuse_deletion)]
         if "__init__" not in namespace:

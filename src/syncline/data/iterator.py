@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypedDict
 
@@ -32,6 +32,7 @@ from syncline.data.iterate.batching import (
 from syncline.data.iterate.cursor import VERSION, Cursor, CursorError, CursorTracker
 from syncline.data.options import keywords
 from syncline.optional import load
+from syncline.records import dataclass
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

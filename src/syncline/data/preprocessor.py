@@ -11,7 +11,6 @@ import base64
 import pickle
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -22,6 +21,7 @@ import pyarrow as pa
 from syncline.data.columnar import block as blocks
 from syncline.data.columnar import frames
 from syncline.data.columnar.aggregate import AggregateFn
+from syncline.records import dataclass
 
 if TYPE_CHECKING:
     import pandas as pd

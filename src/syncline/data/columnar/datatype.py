@@ -7,7 +7,6 @@ Functions that accept a `DataType` accept an Arrow type too: `as_arrow` converts
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -15,6 +14,7 @@ import pyarrow as pa
 
 from syncline.data.columnar import columns
 from syncline.data.columnar.tensors import RaggedTensorType, is_tensor
+from syncline.records import dataclass
 
 # `DataType` has factories of these names.
 _List: TypeAlias = list

@@ -9,7 +9,6 @@ from __future__ import annotations
 import html
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +16,7 @@ from rich.cells import cell_len, set_cell_size
 
 from syncline.data.columnar import block
 from syncline.data.columnar.tensors import PythonObjectType, RaggedTensorType
+from syncline.records import dataclass
 
 GAP = "…"
 """Replaces rows, columns or text that are left out."""

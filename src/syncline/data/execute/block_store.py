@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from syncline.data.columnar import block as blocks
 from syncline.data.iterate.position import Restart
 from syncline.data.plan.nodes import HeldBlock
 from syncline.exceptions import ObjectLostError
+from syncline.records import dataclass
 
 TableRef: TypeAlias = ObjectRef[pa.Table]
 BlockValue: TypeAlias = pa.Table | TableRef

@@ -25,7 +25,7 @@ import secrets
 import threading
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -44,6 +44,7 @@ from syncline.data.io.sources import arrow_files
 from syncline.data.io.sources.arrow_files import ArrowFile, ArrowFilesDatasource, Manifest
 from syncline.data.plan.nodes import Cache, Held, HeldBlock, Node, Read, rewrite_bottom_up, walk
 from syncline.data.plan.signature import signature
+from syncline.records import dataclass
 from syncline.storage import filesystem as storage
 
 logger = logging.getLogger("syncline")

@@ -24,11 +24,11 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import Any, Literal, TypeAlias
 
+from syncline.records import dataclass
 from syncline.runs import Files, LocalFiles, RunDirectory
 from syncline.runs.json_values import encode
 from syncline.runs.secrets import masked_text

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from syncline.data.execute.block_store import OutputBlock
 from syncline.data.execute.execution import Execution
 from syncline.data.execute.stats import ExecutionStats
+from syncline.records import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from syncline.data.execute.physical_plan import Payload
 from syncline.data.iterate.position import RestartPoint
+from syncline.records import dataclass
 
 
 class TaskId(NamedTuple):

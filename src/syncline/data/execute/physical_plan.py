@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ from syncline.data.execute.block_store import OutputBlock
 from syncline.data.iterate.position import Restart, RestartPoint
 from syncline.data.plan.compute import Resources
 from syncline.data.plan.nodes import HeldBlock
+from syncline.records import dataclass
 
 # -- the work of a task
 

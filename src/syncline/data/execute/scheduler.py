@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from syncline.core.state_machine import Dispatcher, Lifecycle, StateEnum, TransitionTable, on
 from syncline.data.execute.messages import (
@@ -50,6 +49,7 @@ from syncline.data.execute.operators.exchange import ExchangeOperator
 from syncline.data.execute.operators.task_operator import TaskOperator
 from syncline.data.execute.physical_plan import Stage
 from syncline.data.iterate.position import RestartPoint
+from syncline.records import dataclass
 
 # Share of the budget for stages without inputs. Later stages may use more, the last one all of it.
 _FIRST_SHARE = 0.5

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 from syncline.data.execute.physical_plan import SkippedRows, rows_text
 from syncline.data.execute.task_run import TaskReport
+from syncline.records import dataclass
 
 _SHOWN_SKIPS = 10
 

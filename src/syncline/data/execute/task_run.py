@@ -22,7 +22,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -47,6 +46,7 @@ from syncline.data.execute.steps.user_functions import UserFunctionError, UserSt
 from syncline.data.io.sinks.datasink import TaskContext
 from syncline.data.plan.seeds import derive
 from syncline.exceptions import UserCodeException
+from syncline.records import dataclass
 
 InputLayout: TypeAlias = Sequence[Sequence[tuple[int, int, int]]]
 """For each port, for each piece: (number of the input table, first row, end)."""

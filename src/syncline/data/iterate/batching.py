@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -25,6 +25,7 @@ from syncline.data.iterate.cursor import Cursor, CursorTracker, CursorUpdate
 from syncline.data.iterate.position import Restart
 from syncline.data.iterate.prefetch import Prefetcher
 from syncline.data.iterate.sharding import ShuffleWindows, shuffle_windows
+from syncline.records import dataclass
 
 T = TypeVar("T")
 Ready = TypeVar("Ready")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ from syncline.data.iterate.position import (
 )
 from syncline.data.iterate.prefetch import WaitMeter
 from syncline.data.iterate.sharding import Rounds, ShuffleWindows, equal_mode
+from syncline.records import dataclass
 
 VERSION = 1
 

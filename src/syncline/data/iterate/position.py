@@ -9,11 +9,13 @@ gets which row (`sharding`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
+
+from syncline.records import dataclass
 
 RestartPoint: TypeAlias = Any
 """JSON value that only the executor interprets; None is the first row."""

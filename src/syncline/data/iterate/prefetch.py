@@ -7,8 +7,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Generic, TypeVar
+
+from syncline.records import dataclass
 
 T = TypeVar("T")
 

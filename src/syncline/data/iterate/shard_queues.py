@@ -8,13 +8,14 @@ not fetch hold too much memory.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from syncline.data.execute.block_store import BlockValue
 from syncline.data.iterate.cursor import PassStart
 from syncline.data.iterate.position import Restart
 from syncline.data.iterate.sharding import Sharder, ShardRange
 from syncline.data.iterate.split_rendezvous import Fetched, Share
+from syncline.records import dataclass
 
 # Bytes queued for a rank below which the next block is needed; the executor has more blocks ready.
 _READY_BYTES = 8 * 1024 * 1024

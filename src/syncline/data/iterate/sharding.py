@@ -10,13 +10,14 @@ the local shuffle. Not covered: moving the rows.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from syncline.data.iterate.position import Position, Restart
+from syncline.records import dataclass
 
 Equal: TypeAlias = Literal[False, "drop", "pad"]
 

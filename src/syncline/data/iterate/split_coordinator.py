@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import pyarrow as pa
 
@@ -42,6 +42,7 @@ from syncline.data.iterate.split_rendezvous import (
     Rendezvous,
     SplitError,
 )
+from syncline.records import dataclass
 
 logger = logging.getLogger("syncline")
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import socket
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +16,7 @@ from syncline.data.execute.block_store import BlockValue
 from syncline.data.iterate.batching import BatchOptions
 from syncline.data.iterate.cursor import Cursor, PassStart
 from syncline.data.iterate.position import Restart
+from syncline.records import dataclass
 
 
 class SplitError(RuntimeError):

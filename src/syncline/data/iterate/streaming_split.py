@@ -10,7 +10,6 @@ import logging
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -42,6 +41,7 @@ from syncline.data.plan import checks
 from syncline.data.plan.nodes import HeldBlock
 from syncline.data.plan.signature import signature
 from syncline.exceptions import ActorDiedError, ObjectLostError
+from syncline.records import dataclass
 
 logger = logging.getLogger("syncline")
 

@@ -13,7 +13,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from syncline.data.columnar import block as blocks
 from syncline.data.llm.config import HttpRequestProcessorConfig
 from syncline.data.llm.stages import with_columns
 from syncline.optional import load
+from syncline.records import dataclass
 
 _RETRIED = frozenset({408, 429, 502, 503, 504})
 _TIMEOUT_S = 300.0

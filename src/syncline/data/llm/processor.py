@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 from syncline.core import api
@@ -20,6 +20,7 @@ from syncline.data.llm.config import (
 from syncline.data.llm.http_requests import HttpRequestStage
 from syncline.data.llm.stages import ERROR, EngineStage
 from syncline.data.plan.compute import ActorPoolStrategy
+from syncline.records import dataclass
 
 logger = logging.getLogger("syncline")
 

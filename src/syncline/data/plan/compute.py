@@ -5,9 +5,10 @@ or actor.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from syncline.records import dataclass
 from syncline.suggestions import suggest_arguments
 
 

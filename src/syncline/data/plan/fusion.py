@@ -8,7 +8,7 @@ functions never join the tasks of an exchange, which may be a single task for al
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from syncline.data.context import MIB, DataContext
 from syncline.data.execute.physical_plan import (
@@ -36,6 +36,7 @@ from syncline.data.plan.compute import (
     TaskPoolStrategy,
 )
 from syncline.data.plan.nodes import UserFunction
+from syncline.records import dataclass
 
 # Each step pulls blocks from the previous one, and Python's stack is limited to a thousand calls.
 _MAX_STEPS = 100

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
@@ -21,6 +21,7 @@ from syncline.data.columnar.kernels.join import JoinType
 from syncline.data.io.sinks.datasink import Datasink
 from syncline.data.io.sources.datasource import Datasource
 from syncline.data.plan.compute import ComputeStrategy, Resources, TaskPoolStrategy
+from syncline.records import dataclass
 
 if TYPE_CHECKING:
     from syncline.core.refs import ObjectRef

@@ -7,7 +7,6 @@ numbered: `approx_quantile[0]`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -27,6 +26,7 @@ from syncline.data.columnar.aggregate import (
 from syncline.data.columnar.datatype import DataType
 from syncline.data.columnar.frames import load_pandas
 from syncline.data.columnar.schemas import require_columns
+from syncline.records import dataclass
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,6 @@ from __future__ import annotations
 import enum
 import hashlib
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -24,6 +23,7 @@ from syncline.data.columnar.aggregate.base import Column, ColumnarAggregate, Col
 from syncline.data.columnar.kernels import group
 from syncline.data.columnar.kernels import keys as key_columns
 from syncline.data.columnar.kernels.group import Groups
+from syncline.records import dataclass
 
 
 class AsList(ColumnarAggregate):

@@ -13,7 +13,6 @@ import dataclasses
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -32,6 +31,7 @@ from syncline.data.columnar.expressions.operations import (
     Values,
 )
 from syncline.data.columnar.schemas import UnknownColumnError
+from syncline.records import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,6 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +22,7 @@ from syncline.data.columnar.datatype import DataType
 from syncline.data.columnar.expressions.expr import ColumnExpr, EvaluationContext, Expr
 from syncline.data.columnar.expressions.operations import ATOM, Value, Values, one_chunk
 from syncline.data.io import filesystem as filesystems
+from syncline.records import dataclass
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import functools
 import json
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from typing import Any, TypeAlias
 
@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from syncline.data.columnar import schemas
 from syncline.data.columnar.columns import is_list, is_text
+from syncline.records import dataclass
 
 Value: TypeAlias = pa.Array | pa.ChunkedArray | pa.Scalar
 Values: TypeAlias = tuple[Value, ...]

@@ -8,7 +8,6 @@ only in projections.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NoReturn
 
 import pyarrow as pa
@@ -16,6 +15,7 @@ import pyarrow as pa
 from syncline.data.columnar import block
 from syncline.data.columnar.expressions.expr import EvaluationContext, Expr
 from syncline.data.columnar.expressions.operations import ATOM, Values, one_chunk
+from syncline.records import dataclass
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -11,7 +11,6 @@ import functools
 import inspect
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -27,6 +26,7 @@ from syncline.data.columnar.expressions.expr import (
     to_expr,
 )
 from syncline.data.columnar.expressions.operations import ATOM, Value, Values
+from syncline.records import dataclass
 
 T = TypeVar("T")
 Function: TypeAlias = Callable[..., Any]

@@ -8,7 +8,6 @@ them by their first rows; callers of `measure` must order the groups if the orde
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -17,6 +16,7 @@ import pyarrow as pa
 
 from syncline.data.columnar import block as blocks
 from syncline.data.columnar.kernels import keys as key_columns
+from syncline.records import dataclass
 
 _ROW = "row"
 Options: TypeAlias = Any

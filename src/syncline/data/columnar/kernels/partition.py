@@ -7,7 +7,6 @@ A reader maps the table and slices its partition without a copy.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +14,7 @@ import pyarrow as pa
 from syncline.data.columnar import block as blocks
 from syncline.data.columnar.kernels import keys as key_columns
 from syncline.data.columnar.kernels import sort
+from syncline.records import dataclass
 
 _SEED_BITS = 2**64 - 1
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import cloudpickle
@@ -27,6 +27,7 @@ from syncline.data.execute.steps.user_functions import user_errors
 from syncline.data.io import filesystem as filesystems
 from syncline.data.io.sinks.datasink import WRITE_UUID, Datasink, TaskContext
 from syncline.data.io.sources import arrow_files
+from syncline.records import dataclass
 from syncline.storage import filesystem as storage
 
 

@@ -18,7 +18,6 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -35,6 +34,7 @@ from syncline.data.execute.steps.user_functions import (
     UserValue,
     result_of,
 )
+from syncline.records import dataclass
 
 # Rows of the first portion of a task; their results show how much memory a row takes.
 _FIRST_ROWS = 32

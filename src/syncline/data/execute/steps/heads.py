@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from syncline.data.columnar.kernels.join import JoinType
 from syncline.data.columnar.kernels.partition import Partitioned
 from syncline.data.execute.physical_plan import Payload, Ports, Prepared, TaskState
 from syncline.data.io.sources.datasource import ReadTask
+from syncline.records import dataclass
 
 
 def read_payload(ports: Ports, payload: ReadTask, task: TaskState) -> Iterator[pa.Table]:

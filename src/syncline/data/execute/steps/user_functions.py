@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -27,6 +27,7 @@ from syncline.data.columnar import schemas
 from syncline.data.columnar.schemas import SchemaMismatchError
 from syncline.data.execute.physical_plan import SkippedRows, Step, TaskState, rows_text
 from syncline.data.plan.nodes import UserFunction
+from syncline.records import dataclass
 
 T = TypeVar("T")
 

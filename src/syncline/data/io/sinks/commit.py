@@ -20,7 +20,7 @@ import posixpath
 import shutil
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from pyarrow import fs as pyarrow_fs
 
@@ -39,6 +39,7 @@ from syncline.data.io.sinks.staging import (
     read_record,
     relative_to,
 )
+from syncline.records import dataclass
 from syncline.storage import filesystem as storage
 
 PUBLISHED_MARK = ".committed-"

@@ -20,10 +20,11 @@ import json
 import os
 import posixpath
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from pyarrow import fs as pyarrow_fs
 
+from syncline.records import dataclass
 from syncline.storage import filesystem as storage
 
 STAGING_PREFIX = ".staging-"

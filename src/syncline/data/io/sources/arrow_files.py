@@ -14,7 +14,7 @@ import functools
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from pyarrow import fs as pyarrow_fs
 from syncline.data.columnar.tensors import restore_objects
 from syncline.data.io import filesystem as filesystems
 from syncline.data.io.sources.datasource import BlockMetadata, Datasource, ReadTask, digest
+from syncline.records import dataclass
 from syncline.storage import filesystem as storage
 
 if TYPE_CHECKING:

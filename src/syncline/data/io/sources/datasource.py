@@ -11,13 +11,14 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import cloudpickle
 import pyarrow as pa
 
 from syncline.data.columnar import block as blocks
+from syncline.records import dataclass
 
 if TYPE_CHECKING:
     from syncline.data.columnar.expressions import Expr

@@ -9,12 +9,12 @@ files (`file_based_datasource.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from pyarrow import fs as pyarrow_fs
 
 from syncline.data.io.sinks.staging import visible_files
+from syncline.records import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

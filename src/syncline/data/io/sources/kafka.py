@@ -14,7 +14,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -28,6 +27,7 @@ from syncline.data.io.sources.datasource import (
     slice_bounds,
 )
 from syncline.optional import load
+from syncline.records import dataclass
 from syncline.suggestions import did_you_mean
 
 if TYPE_CHECKING:

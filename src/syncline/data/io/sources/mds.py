@@ -18,7 +18,6 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from itertools import accumulate
@@ -37,6 +36,7 @@ from syncline.data.io.sources.indexed_shards import (
     offsets_of,
     raw_image,
 )
+from syncline.records import dataclass
 
 DecodeColumn = Callable[[list[bytes]], Any]
 """Function from the values of a column in bytes to an array or a list."""

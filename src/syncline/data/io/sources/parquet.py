@@ -12,7 +12,6 @@ import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +29,7 @@ from syncline.data.io.sources.file_based_datasource import FileBasedDatasource, 
 from syncline.data.io.sources.file_listing import FileInfo
 from syncline.data.io.sources.partitioning import HIVE, PartitionValues
 from syncline.optional import arrow_dataset
+from syncline.records import dataclass
 
 if TYPE_CHECKING:
     import pyarrow.dataset as pyarrow_dataset

@@ -10,7 +10,6 @@ import functools
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -28,6 +27,7 @@ from syncline.data.io.sources.datasource import (
     slice_bounds,
 )
 from syncline.optional import load
+from syncline.records import dataclass
 from syncline.storage import filesystem as storage
 from syncline.suggestions import did_you_mean
 
