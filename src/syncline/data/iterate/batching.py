@@ -56,7 +56,8 @@ class CutBatch(NamedTuple):
     update: CursorUpdate
 
 
-class _MadeBatch(NamedTuple, Generic[Ready]):
+@dataclass(frozen=True)
+class _MadeBatch(Generic[Ready]):
     """A converted batch, and the progress of the rank after it."""
 
     batch: Ready
@@ -288,8 +289,9 @@ class BatchIterable(Generic[Ready, T]):
                 is_small=attrgetter("is_small"),
             )
             with self.progress.loop(current.cursor), closing(prefetcher):
-                for batch, last, _ in prefetcher:
-                    received = self.receive(batch)
+                for each in prefetcher:
+                    last = each.update
+                    received = self.receive(each.batch)
                     self.progress.advance(last)
                     yield received
                     self.progress.requested()
