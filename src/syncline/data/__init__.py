@@ -22,6 +22,7 @@ import importlib.util
 import sys
 from typing import TYPE_CHECKING, Any
 
+from syncline.optional import without_collections
 from syncline.suggestions import missing_attribute
 
 if TYPE_CHECKING:
@@ -47,7 +48,9 @@ def __getattr__(name: str) -> Any:
     if not name.startswith("__") and importlib.util.find_spec(f"{__name__}.{name}") is not None:
         return importlib.import_module(f"{__name__}.{name}")
     if name == "__all__" or not name.startswith("__"):
-        value = getattr(importlib.import_module("syncline.data.api"), name, None)
+        with without_collections():
+            api = importlib.import_module("syncline.data.api")
+        value = getattr(api, name, None)
         if value is not None:
             globals()[name] = value
             return value

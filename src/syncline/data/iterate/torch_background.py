@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from syncline.data.columnar.block import Block
-from syncline.optional import load, require
+from syncline.optional import load, require, without_collections
 
 if TYPE_CHECKING:
     from syncline.data.iterate.torch import Batch, Delivery, TorchConversion
@@ -60,7 +60,8 @@ def _import_on_thread() -> None:
 
 def _import() -> None:
     try:
-        load("syncline.data.iterate.torch", library="torch", **_PURPOSE)
+        with without_collections():
+            load("syncline.data.iterate.torch", library="torch", **_PURPOSE)
     except Exception:
         pass  # `convert` repeats the import and raises
 
