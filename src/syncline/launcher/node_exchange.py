@@ -12,13 +12,10 @@ import json
 import math
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
 from queue import Empty, SimpleQueue
 from typing import Protocol, TypeVar
-
-from torch.distributed import PrefixStore, TCPStore
 
 from syncline.diagnosis.clock_offset import QUESTIONS, clock_offset
 from syncline.launcher.messages import RankSeen
@@ -29,14 +26,14 @@ INTERVAL_S = 0.5
 """Seconds between two looks of the first node."""
 LAST_S = 0.05
 """The same at the end."""
-ANSWER_S = timedelta(seconds=60)
-"""Longest wait for the store, and of one node for another's question or answer."""
 CLOSE_S = 1.0
 """Longest wait for the last messages at the end."""
 
 
 class Store(Protocol):
-    """The methods of `torch.distributed.Store` that are used."""
+    """The methods of `torch.distributed.Store` that are used. `get` waits for the key, but not
+    without end.
+    """
 
     def set(self, key: str, value: str) -> None: ...
     def get(self, key: str) -> bytes: ...
@@ -47,14 +44,15 @@ class NodeExchange:
     """The exchange of one start of the workers. One thread may call its methods.
 
     Args:
-        variables: Environment variables of a worker of this node.
+        node: Number of this node.
+        nodes: Number of nodes.
+        connect: Returns the job's store. Called on the thread of the exchange.
     """
 
-    def __init__(self, variables: Mapping[str, str]) -> None:
-        self._node = int(variables["GROUP_RANK"])
-        self._nodes = int(variables["GROUP_WORLD_SIZE"])
-        self._address = variables["MASTER_ADDR"], int(variables["MASTER_PORT"])
-        self._prefix = f"syncline/ranks/{variables['TORCHELASTIC_RESTART_COUNT']}"
+    def __init__(self, node: int, nodes: int, connect: Callable[[], Store]) -> None:
+        self._node = node
+        self._nodes = nodes
+        self._connect = connect
         self._given: SimpleQueue[RankSeen | None] = SimpleQueue()
         self._found: SimpleQueue[RankSeen] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="syncline-nodes", daemon=True)
@@ -78,9 +76,7 @@ class NodeExchange:
 
     def _run(self) -> None:
         with suppress(Exception):  # the store ends with the first node, and may not be reachable
-            host, port = self._address
-            server = TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=ANSWER_S)
-            store = PrefixStore(self._prefix, server)
+            store = self._connect()
             if self._node == 0:
                 self._read(store)
             else:

@@ -20,6 +20,8 @@ import traceback
 import uuid
 from argparse import Namespace
 from collections.abc import Callable, Mapping
+from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from torch.distributed import PrefixStore, TCPStore, run
@@ -55,7 +57,7 @@ from syncline.launcher.messages import (
     RankStarted,
     StartRank,
 )
-from syncline.launcher.node_exchange import NodeExchange
+from syncline.launcher.node_exchange import NodeExchange, Store
 
 ONE_NODE = "syncline-one-node"
 """Name of the rendezvous of a job on one node."""
@@ -63,6 +65,8 @@ MOST_FAILURES = 64
 """Failed ranks of this node that are reported."""
 LONGEST_TRACEBACK = 2_000
 """Characters of a recorded traceback that are reported, from its end."""
+STORE_S = timedelta(seconds=60)
+"""Longest wait for the store that has the states of ranks, and for one of its keys."""
 _LOCAL_ENDPOINTS = ("localhost:0", "127.0.0.1:0")
 
 
@@ -269,8 +273,9 @@ class Channel:
         Args:
             variables: Environment variables of a worker of this node.
         """
-        if int(variables["GROUP_WORLD_SIZE"]) > 1:
-            self._exchange = NodeExchange(variables)
+        node, nodes = int(variables["GROUP_RANK"]), int(variables["GROUP_WORLD_SIZE"])
+        if nodes > 1:
+            self._exchange = NodeExchange(node, nodes, partial(_store_for_states, variables))
 
     def end_exchange(self) -> None:
         """Pass on what is left."""
@@ -327,6 +332,13 @@ class Channel:
         now = settings.inherited_environment()
         changed = {name: value for name, value in now.items() if self._variables.get(name) != value}
         return changed, tuple(name for name in self._variables if name not in now)
+
+
+def _store_for_states(variables: Mapping[str, str]) -> Store:
+    """Return a part of the workers' store."""
+    host, port = variables["MASTER_ADDR"], int(variables["MASTER_PORT"])
+    store = TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=STORE_S)
+    return PrefixStore(f"syncline/ranks/{variables['TORCHELASTIC_RESTART_COUNT']}", store)
 
 
 class ForkedContext(PContext):
