@@ -277,18 +277,24 @@ class _Overview:
         known = len(snapshot.trials) + snapshot.left_out
         total = max(expected, known) if expected is not None else None
         running = counts.get("RUNNING", 0)
+        count = widgets.number
+        trials_text = (
+            f"{count(ended)} ended" if total is None else f"{count(ended)} of {count(total)}"
+        )
         self._facts.set(
             {
-                "Trials": f"{ended} of {total}" if total is not None else f"{ended} ended",
-                "Running": running if is_alive or not running else f"0 ({running} {CUT_OFF})",
-                "Pending": counts.get("PENDING", 0),
-                "Paused": counts.get("PAUSED", 0),
-                "Finished": counts.get("TERMINATED", 0),
-                "Errored": counts.get("ERROR", 0),
-                "Stopped by scheduler": sum(
-                    trial.stopped_by == "scheduler" for trial in snapshot.trials
+                "Trials": trials_text,
+                "Running": count(running)
+                if is_alive or not running
+                else f"0 ({count(running)} {CUT_OFF})",
+                "Pending": count(counts.get("PENDING", 0)),
+                "Paused": count(counts.get("PAUSED", 0)),
+                "Finished": count(counts.get("TERMINATED", 0)),
+                "Errored": count(counts.get("ERROR", 0)),
+                "Stopped by scheduler": count(
+                    sum(trial.stopped_by == "scheduler" for trial in snapshot.trials)
                 ),
-                "Results": widgets.number(sum(trial.iteration for trial in snapshot.trials)),
+                "Results": count(sum(trial.iteration for trial in snapshot.trials)),
             }
         )
         progress = search_progress(counts, total, started if is_alive else None, time.time())
