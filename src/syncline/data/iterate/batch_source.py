@@ -6,6 +6,7 @@ dataset reads from `streaming_split.SplitSource`.
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
@@ -164,7 +165,8 @@ class DatasetSource(BatchSource):
 
         def cancel() -> None:
             execution.close()
-            self._stats = execution.stats()
+            if not sys.is_finalizing():  # the statistics need modules
+                self._stats = execution.stats()
 
         return Pass(cursor=cursor, rows=_rows(execution, sharder), cancel=cancel)
 
