@@ -277,24 +277,23 @@ class _Overview:
         known = len(snapshot.trials) + snapshot.left_out
         total = max(expected, known) if expected is not None else None
         running = counts.get("RUNNING", 0)
-        count = widgets.number
-        trials_text = (
-            f"{count(ended)} ended" if total is None else f"{count(ended)} of {count(total)}"
+        number = widgets.number
+        trials = (
+            f"{number(ended)} ended" if total is None else f"{number(ended)} of {number(total)}"
         )
+        cut_off = f"0 ({number(running)} {CUT_OFF})"
         self._facts.set(
             {
-                "Trials": trials_text,
-                "Running": count(running)
-                if is_alive or not running
-                else f"0 ({count(running)} {CUT_OFF})",
-                "Pending": count(counts.get("PENDING", 0)),
-                "Paused": count(counts.get("PAUSED", 0)),
-                "Finished": count(counts.get("TERMINATED", 0)),
-                "Errored": count(counts.get("ERROR", 0)),
-                "Stopped by scheduler": count(
-                    sum(trial.stopped_by == "scheduler" for trial in snapshot.trials)
+                "Trials": trials,
+                "Running": running if is_alive or not running else cut_off,
+                "Pending": counts.get("PENDING", 0),
+                "Paused": counts.get("PAUSED", 0),
+                "Finished": counts.get("TERMINATED", 0),
+                "Errored": counts.get("ERROR", 0),
+                "Stopped by scheduler": sum(
+                    trial.stopped_by == "scheduler" for trial in snapshot.trials
                 ),
-                "Results": count(sum(trial.iteration for trial in snapshot.trials)),
+                "Results": sum(trial.iteration for trial in snapshot.trials),
             }
         )
         progress = search_progress(counts, total, started if is_alive else None, time.time())

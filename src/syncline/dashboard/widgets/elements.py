@@ -15,7 +15,7 @@ from pathlib import Path
 from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
-from syncline.dashboard.formatting import printable
+from syncline.dashboard.formatting import number, printable
 from syncline.dashboard.security import PAGE_KEY
 
 STATES = frozenset(
@@ -110,7 +110,7 @@ class Facts:
         self._element = ui.element("dl").classes("sl-facts")
 
     def set(self, values: Mapping[str, object]) -> None:
-        """Replace the values of these labels."""
+        """Replace the values of these labels; whole numbers are formatted."""
         for label, value in values.items():
             if label not in self._values:
                 with self._element, ui.element("div").classes("sl-fact") as fact:
@@ -118,7 +118,7 @@ class Facts:
                     self._values[label] = Text("dd")
                 if hint := self._hints.get(label, self._hint):
                     fact.props["title"] = printable(hint)
-            self._values[label].put(value)
+            self._values[label].put(number(value) if isinstance(value, int) else value)
 
 
 class ProgressBar:
