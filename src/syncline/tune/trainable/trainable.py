@@ -197,14 +197,22 @@ class Trainable:
         """Call `train()` at least once and return the results. Stops when the time is over, the
         buffer is full, or a result has `done` or `should_checkpoint`.
         """
-        until = self._clock.steady() + buffer_time_s
         results: list[Metrics] = []
+        self.train_into(results, buffer_time_s, max_buffer_length)
+        return results
+
+    def train_into(
+        self, results: list[Metrics], buffer_time_s: float, max_buffer_length: int
+    ) -> None:
+        """Append what `train_buffered` returns to an empty list, which keeps the results before an
+        exception.
+        """
+        until = self._clock.steady() + buffer_time_s
         while not results or (self._clock.steady() < until and len(results) < max_buffer_length):
             result = self.train()
             results.append(result)
             if result.get(DONE) or result.get(SHOULD_CHECKPOINT):
                 break
-        return results
 
     def save(self, checkpoint_dir: str | os.PathLike[str] | None = None) -> TrainingResult:
         """Save a checkpoint into a directory, which is created if missing. By default it is a new

@@ -15,7 +15,6 @@ import shutil
 import sys
 import tempfile
 import threading
-import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -35,7 +34,7 @@ from syncline.train.storage.context import StorageContext, checkpoint_dir_name
 from syncline.train.workers.profiling import cpu_profile as cpu
 from syncline.train.workers.reservation import ReservationHost, set_reservation_host
 from syncline.train.workers.spec import SerializedValue, deserialized
-from syncline.tune.result import DONE, SHOULD_CHECKPOINT, Metrics
+from syncline.tune.result import Metrics
 from syncline.tune.trainable.function_trainable import (
     FUNCTION_THREAD,
     RESET_LIMIT_S,
@@ -394,7 +393,7 @@ class _Host:
             if isinstance(trainable, FunctionTrainable):
                 checkpoint = self._train_function(trainable, command, results)
             else:
-                _train_class(trainable, command.batch_s, results)
+                trainable.train_into(results, command.batch_s, sys.maxsize)
         except BaseException as error:
             if not results:
                 raise
@@ -444,17 +443,6 @@ class _Host:
         staged = storage.stage(source, name, rank=0, token=f"{os.getpid()}-{index}", move=move)
         storage.sync(staged or name)
         return storage.commit(name, [staged])
-
-
-def _train_class(trainable: Trainable, batch_s: float, results: list[Metrics]) -> None:
-    """Append the results of the step."""
-    until = time.monotonic() + batch_s
-    while True:
-        result = trainable.train()
-        results.append(result)
-        needs_decision = result.get(DONE) or result.get(SHOULD_CHECKPOINT)
-        if needs_decision or time.monotonic() >= until:
-            return
 
 
 def limit_threads(cpus: float) -> None:
