@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from syncline.core.error_messages import exit_cause
 from syncline.core.host import is_stopped
@@ -166,7 +165,9 @@ class RankVerdicts(RankDiagnosis):
             self.observed(rank, observed)
             self._share(rank)
 
-    def _share(self, rank: int, *, has_ended: bool = False, **fields: Any) -> None:
+    def _share(
+        self, rank: int, *, is_stopped: bool = False, has_ended: bool = False, death: str = ""
+    ) -> None:
         """Prepare the state of a rank for the first node."""
         if self._node > 0:
             observed = self._last.get(rank)
@@ -174,7 +175,7 @@ class RankVerdicts(RankDiagnosis):
                 observed = replace(observed or _END, window=_END.window)
             text = "" if observed is None else packed(observed, MOST_BYTES).decode()
             self._unsent[rank] = RankSeen(
-                rank=rank, observation=text, has_ended=has_ended, **fields
+                rank=rank, observation=text, is_stopped=is_stopped, has_ended=has_ended, death=death
             )
 
     def _share_stopped(self) -> None:

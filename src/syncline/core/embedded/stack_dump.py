@@ -41,7 +41,7 @@ def register(session: Path | None = None) -> None:
     """
     fd = process_memory.create(_NAME, session)
     fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)
-    for number in (SIGNAL, URGENT_SIGNAL):
+    for number in (SIGNAL, URGENT_SIGNAL):  # the first may reach a thread that does not block it
         faulthandler.register(number, file=fd, all_threads=True)
     signal.pthread_sigmask(signal.SIG_BLOCK, (SIGNAL,))  # in all threads, for `sigwait`
     _thread.start_new_thread(_answer, (fd,))  # not a `threading.Thread`: programs count those
