@@ -1,4 +1,5 @@
-"""The dashboard with 10 000 runs, and with one run of 100 000 reports: time to its pages, memory.
+"""The dashboard with 10 000 runs, with one run of 100 000 reports, and with a search of 10 000
+trials: time to its pages, memory.
 
 The time is that of the complete HTTP response, which contains the visible rows or the facts of the
 run.
@@ -16,10 +17,12 @@ from pathlib import Path
 import psutil
 
 from bench.programs import common
+from syncline import tune
 from syncline.runs import LocalFiles, RunDirectory
 
 RUNS = 10_000
 REPORTS = 100_000
+TRIALS = 10_000
 START_LIMIT_S = 60.0
 
 
@@ -48,6 +51,23 @@ def make_long_run(storage: Path) -> None:
                     time_s=1e9 + index,
                 )
         record.write_outcome("finished")
+
+
+def trial(config: dict[str, float]) -> None:
+    """Report once."""
+    tune.report({"loss": config["x"] ** 2})
+
+
+def make_search(storage: Path) -> None:
+    """Run a search of short trials."""
+    tune.Tuner(
+        trial,
+        param_space={"x": tune.uniform(-1, 1)},
+        tune_config=tune.TuneConfig(
+            metric="loss", mode="min", num_samples=TRIALS, isolation="worker"
+        ),
+        run_config=tune.RunConfig(name="search", storage_path=str(storage), verbose=0),
+    ).fit()
 
 
 def start(storages: list[Path]) -> tuple[subprocess.Popen[str], str]:
@@ -82,18 +102,22 @@ def main() -> None:
     options = common.arguments()
     values = {}
     with tempfile.TemporaryDirectory() as folder:
-        many, one = Path(folder) / "many", Path(folder) / "one"
+        many, one, search = (Path(folder) / name for name in ("many", "one", "search"))
         make_runs(many)
         make_long_run(one)
+        make_search(search)
         os.environ["SYNCLINE_TMPDIR"] = folder
         began = time.perf_counter()
-        process, address = start([many, one])
+        process, address = start([many, one, search])
         try:
             values["start_s"] = time.perf_counter() - began
             base, _, query = address.partition("?")
             values["first_list_s"] = page_s(address, "run_09999")
             values["list_s"] = page_s(address, "run_09999")
             values["run_s"] = page_s(f"{base.rstrip('/')}/run/1/long?{query}", "long")
+            address = f"{base.rstrip('/')}/run/2/search?{query}"
+            values["search_s"] = page_s(address, "Best trial")
+            values["again_s"] = page_s(address, "Best trial")
             time.sleep(5)  # until the dashboard has read the other summaries
             values["memory_mb"] = psutil.Process(process.pid).memory_info().rss / 1e6
         finally:
