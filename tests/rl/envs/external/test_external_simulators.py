@@ -19,6 +19,7 @@ from syncline.rllib.env.external.rllink import RLlink, get_rllink_message, send_
 from syncline.rllib.env.external_env import ExternalEnv
 from syncline.rllib.env.policy_client import PolicyClient
 from syncline.rllib.env.policy_server_input import PolicyServerInput
+from syncline.testing.waiting import eventually
 
 CART_POLE = gym.make("CartPole-v1")
 SPACES = {"observation_space": CART_POLE.observation_space, "action_space": CART_POLE.action_space}
@@ -216,12 +217,15 @@ def test_own_actions_and_episodes_without_training(tmp_path):
 
 
 class Thread(ExternalEnv):
+    is_over = threading.Event()
+    """Ends the simulator, which would take the processor from all later tests of the process."""
+
     def __init__(self, config):
         super().__init__(CART_POLE.action_space, CART_POLE.observation_space)
 
     def run(self):
         env = gym.make("CartPole-v1")
-        while True:
+        while not self.is_over.is_set():
             episode = self.start_episode()
             obs, _ = env.reset()
             done = False
@@ -234,8 +238,12 @@ class Thread(ExternalEnv):
 
 def test_simulator_in_a_thread():
     algo = config({}).environment(Thread).env_runners(env_runner_cls=None).build_algo()
-    assert algo.train()["env_runners"]["num_episodes"] > 0
-    algo.stop()
+    try:
+        assert algo.train()["env_runners"]["num_episodes"] > 0
+    finally:
+        Thread.is_over.set()
+        algo.stop()
+    eventually(lambda: not any(isinstance(each, Thread) for each in threading.enumerate()))
 
 
 def test_spaces_and_free_addresses_are_needed(tmp_path):
